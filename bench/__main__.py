@@ -1,6 +1,6 @@
 """`make bench`: prints tables and writes them to docs/performance.md.
 
-    python -m bench [processes|journal|protocols]…
+    python -m bench [processes|journal|protocols|service]…
 
 Other parts of the page stay as they are.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import headless, journal, whole
+from bench import fanout, headless, journal, service, whole
 
 Row = dict[str, Any]
 
@@ -25,6 +25,7 @@ def main() -> None:
         "processes": lambda: _processes(whole.rows()),
         "journal": lambda: _stores(journal.rows()),
         "protocols": lambda: protocol_table(headless.rows()),
+        "service": lambda: service_table([*service.rows(), *fanout.rows()]),
     }
     wanted = sys.argv[1:] or list(parts)
     if unknown := [name for name in wanted if name not in parts]:
@@ -103,6 +104,15 @@ def protocol_table(rows: list[Row]) -> list[str]:
             f"{row['deltas_per_minute']:,.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def service_table(rows: list[Row]) -> list[str]:
+    """Every measure, with its ratio to a bare route where it is a request."""
+    lines = ["| service | measured | unit | to a bare route |", "|---|---|---|---|"]
+    for row in rows:
+        ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
+        lines.append(f"| {row['what']} | {row['value']:,.4g} | {row['unit']} | {ratio} |")
     return lines
 
 

@@ -23,6 +23,9 @@ _RUNS = 40
 _AT_ONCE = 8
 _CONNECTIONS = 16
 _SECONDS = 2.0
+_KEPT_RUNS = 100
+_FINISHED = b'"run.finished"'
+_ASKED = b'"approval.requested"'
 
 
 class Connection:
@@ -88,7 +91,7 @@ async def _measure(folder: str) -> list[Row]:
     one = _scenario(folder, "one", [[_text()]])
     tool = _scenario(folder, "tool", [[_call()], [_text()]])
     began = time.monotonic()
-    server, port = _start(folder)
+    server, port = start(folder, "--ask", "Bash(: please*)")
     try:
         first = Connection(port)
         await first.open()
@@ -102,23 +105,25 @@ async def _measure(folder: str) -> list[Row]:
         found += await _latencies(first, workspace, tool, "the same with a shell tool")
         found += await _throughput(port, server.pid, workspace, one)
         found += await _reads(port, first, workspace, one)
+        found += await _kept(first, server.pid, workspace, folder)
         first.close()
         return found
     finally:
-        server.terminate()
-        server.wait(20)
+        stop(server)
 
 
-def _start(folder: str) -> tuple[subprocess.Popen[bytes], int]:
+def start(folder: str, *flags: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A server with a home of its own, and its port."""
     environ = {
         **os.environ,
         "BATTEN_HOME": os.path.join(folder, "home"),
         "PYTHONDONTWRITEBYTECODE": "",
     }
     server = subprocess.Popen(
-        [_BATTEN, "serve", "--port", "0", "--auto-allow", "--bare"],
+        [_BATTEN, "serve", "--port", "0", "--auto-allow", "--bare", *flags],
         env=environ,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         cwd=folder,
     )
     assert server.stdout is not None
@@ -126,16 +131,23 @@ def _start(folder: str) -> tuple[subprocess.Popen[bytes], int]:
     return server, int(line.rsplit(":", 1)[1])
 
 
+def stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    server.wait(30)
+    if server.stdout is not None:
+        server.stdout.close()
+
+
 def _text() -> dict[str, Any]:
     return {"kind": "text", "text": "All done here."}
 
 
-def _call() -> dict[str, Any]:
+def _call(command: str = "echo hello") -> dict[str, Any]:
     return {
         "kind": "tool_call",
         "id": "c1",
         "tool": "bash",
-        "input": {"command": "echo hello"},
+        "input": {"command": command},
         "expectedResult": "success",
     }
 
@@ -156,8 +168,10 @@ def _scenario(folder: str, name: str, frames: list[list[dict[str, Any]]]) -> str
     return f"scripted/{path}"
 
 
-async def _run(connection: Connection, workspace: str, model: str) -> tuple[str, str]:
-    """Create a task, start it and read its events to the end."""
+async def _run(
+    connection: Connection, workspace: str, model: str, last: bytes = _FINISHED
+) -> tuple[str, str]:
+    """Create a task, start it and read its events to the last one."""
     body = {
         "prompt": "go",
         "working_directory": workspace,
@@ -167,10 +181,23 @@ async def _run(connection: Connection, workspace: str, model: str) -> tuple[str,
     task = msgspec.json.decode(await connection.ask("POST", "/hecate/v1/tasks", body))["data"]
     started = await connection.ask("POST", f"/hecate/v1/tasks/{task['id']}/start")
     run = msgspec.json.decode(started)["data"]
-    events = await connection.ask("GET", f"/hecate/v1/tasks/{task['id']}/runs/{run['id']}/events")
-    if b'"run.finished"' not in events:
+    path = f"/hecate/v1/tasks/{task['id']}/runs/{run['id']}/events"
+    if last == _FINISHED:
+        events = await connection.ask("GET", path)
+    else:
+        events = await _until(connection, path, last)
+    if last not in events:
         raise RuntimeError(events[-500:].decode())
     return task["id"], run["id"]
+
+
+async def _until(connection: Connection, path: str, last: bytes) -> bytes:
+    """The events of a run that does not end, by long polls."""
+    events = b""
+    while last not in events:
+        after = events.count(b'"sequence":') - 1
+        events += await connection.ask("GET", f"{path}?limit=500&wait=10&after_sequence={after}")
+    return events
 
 
 async def _latencies(connection: Connection, workspace: str, model: str, what: str) -> list[Row]:
@@ -230,6 +257,25 @@ async def _reads(port: int, first: Connection, workspace: str, model: str) -> li
     return found
 
 
+async def _kept(first: Connection, pid: int, workspace: str, folder: str) -> list[Row]:
+    """What ended and parked runs cost the server and its workers."""
+    ended = _scenario(folder, "ended", [[_text()]])
+    asking = _scenario(folder, "asking", [[_call(": please")], [_text()]])
+
+    async def grown(model: str, last: bytes) -> float:
+        before = sum(map(rss_mb, _tree(pid)))
+        for _ in range(_KEPT_RUNS):
+            await _run(first, workspace, model, last)
+        return (sum(map(rss_mb, _tree(pid))) - before) / _KEPT_RUNS * 1024
+
+    for model, last in ((ended, _FINISHED), (asking, _ASKED)):
+        await _run(first, workspace, model, last)
+    return [
+        {"what": "memory of an idle session", "value": await grown(ended, _FINISHED), "unit": "KB"},
+        {"what": "of a parked run", "value": await grown(asking, _ASKED), "unit": "KB"},
+    ]
+
+
 async def _bare_rate() -> float:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -275,8 +321,8 @@ async def _rate(port: int, ask: Callable[[Connection], Awaitable[bytes]]) -> flo
 def _memory(pid: int) -> list[Row]:
     workers = _children(pid)
     return [
-        {"what": "idle memory of the server", "value": _rss_mb(pid), "unit": "MB"},
-        {"what": "of a worker", "value": max(map(_rss_mb, workers), default=0.0), "unit": "MB"},
+        {"what": "idle memory of the server", "value": rss_mb(pid), "unit": "MB"},
+        {"what": "of a worker", "value": max(map(rss_mb, workers), default=0.0), "unit": "MB"},
     ]
 
 
@@ -289,7 +335,7 @@ def _tree(pid: int) -> list[int]:
     return [pid, *(below for child in _children(pid) for below in _tree(child))]
 
 
-def _rss_mb(pid: int) -> float:
+def rss_mb(pid: int) -> float:
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * 4096 / 2**20
 

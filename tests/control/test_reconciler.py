@@ -1,5 +1,8 @@
 """Runs that lost their worker go on in another one, and are told as they were."""
 
+import os
+
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -96,10 +99,13 @@ async def test_a_lost_run_whose_cancel_was_requested_ends(
 ) -> None:
     row = await place.started(place.model([said("Done.")]))
     await lost(place, row)
-    asked = f.RunCancelRequested(by="ann", reason="")
+    asked = f.RunCancelRequested(by="ann", reason="too slow")
     await place.journal.append(row.run_id, [asked], fence=None)
     await reconciler.reconcile()
     assert (await place.ended(row)).outcome == "cancelled"
+    last = (await place.facts(row))[-1]
+    assert isinstance(last, f.RunCancelled)
+    assert (last.by, last.reason) == ("ann", "too slow")
 
 
 async def test_a_run_of_a_terminal_is_left_to_whoever_sits_there(
@@ -116,3 +122,21 @@ async def test_a_run_of_a_terminal_is_left_to_whoever_sits_there(
     assert row is not None
     await lost(place, row)
     assert await reconciler.reconcile() == 0
+
+
+async def test_a_lost_run_that_cannot_be_read_does_not_keep_the_others(
+    place: Place, reconciler: Reconciler
+) -> None:
+    model = place.model([said("Done.")])
+    rows = [await place.started(model) for _ in range(2)]
+    for row in rows:
+        await lost(place, row)
+    db = apsw.Connection(os.path.join(place.opener.home, "journal.db"))
+    db.execute(
+        "UPDATE events SET body = x'00' WHERE sequence = 0 AND run ="
+        " (SELECT key FROM runs WHERE run_id = ?)",
+        (rows[0].run_id,),
+    )
+    db.close()
+    assert await reconciler.reconcile() == 1
+    assert (await place.tasks.run(rows[1].task_id or "", rows[1].run_id)).status == "queued"

@@ -180,3 +180,23 @@ async def _answer(place: Place, run_id: str) -> str:
     assert row is not None
     texts = [one for one in await place.facts(row) if isinstance(one, f.AssistantTextComplete)]
     return texts[-1].text
+
+
+async def test_a_cancel_that_a_claim_overtakes_keeps_its_author_and_reason(place: Place) -> None:
+    row = await place.started(place.model([called("sleep 60")], [said("Done.")]))
+    asked = f.RunCancelRequested(by="ann", reason="not now")
+    await place.journal.append(row.run_id, [asked], fence=None)
+    async with place.working():
+        await place.ended(row)
+    last = (await place.facts(row))[-1]
+    assert isinstance(last, f.RunCancelled)
+    assert (last.by, last.reason) == ("ann", "not now")
+
+
+async def test_a_secret_in_the_reason_of_a_cancel_is_not_stored(place: Place) -> None:
+    row = await place.started(place.model([said("Done.")]))
+    secret = "sk-ant-api03-" + "A" * 40
+    await place.tasks.cancel(row.task_id or "", row.run_id, by="ann", reason=f"see {secret}")
+    stored = b"".join(one.body for one in await place.journal.read(row.run_id))
+    assert b"run.cancelled" in stored
+    assert secret.encode() not in stored

@@ -110,6 +110,21 @@ class Queueing(WithJournal):
             await asyncio.wait_for(waiting, PATIENCE_S)
         other.close()
 
+    async def test_a_worker_that_gives_a_queued_run_up_wakes_the_others(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        lease = await started(journal)
+        async with aclosing(other.follow_queue()) as wakes:
+            await anext(wakes)
+            waiting = asyncio.ensure_future(anext(wakes))
+            await journal.append(lease.run_id, [QUEUED], fence=lease.fence)
+            assert await other.queued() == []
+            await journal.release(lease)
+            await asyncio.wait_for(waiting, PATIENCE_S)
+        assert [row.run_id for row in await other.queued()] == [lease.run_id]
+        other.close()
+
     async def test_the_version_changes_with_every_commit_of_any_handle(
         self, journal: Journal, open_journal: OpenJournal
     ) -> None:
@@ -125,6 +140,16 @@ class Queueing(WithJournal):
         await journal.release(lease)
         versions.append(await other.version())
         assert len(set(versions)) == len(versions)
+        other.close()
+
+    async def test_the_position_is_that_of_the_last_fact_of_any_handle(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        assert await other.position() == 0
+        lease = await started(journal)
+        [stored] = await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+        assert await other.position() == await journal.position() == stored.position
         other.close()
 
     async def test_a_session_may_be_held_to_one_unfinished_run(self, journal: Journal) -> None:

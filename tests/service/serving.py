@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,26 @@ class Service:
         self.url = line.decode().removeprefix("listening on ").strip()
         assert self.url.startswith("http"), (self.stage.directory / "serve.err").read_text()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     async def kill(self) -> None:
         await self._end(signal.SIGKILL)
 
-    async def stop(self) -> None:
-        await self._end(signal.SIGTERM)
+    async def stop(self) -> int:
+        """End it as an operator does; its exit code."""
+        return await self._end(signal.SIGTERM)
 
-    async def _end(self, number: signal.Signals) -> None:
+    async def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                process.send_signal(number)
-            async with asyncio.timeout(PATIENCE_S):
-                await process.wait()
+        if process is None:
+            return 0
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+        async with asyncio.timeout(PATIENCE_S):
+            return await process.wait()
 
     async def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -157,8 +164,10 @@ def _data(answer: Answer) -> Any:
 
 
 @asynccontextmanager
-async def serving(directory: Path, *flags: str) -> AsyncGenerator[Service]:
-    service = Service(Stage(directory), flags)
+async def serving(
+    directory: Path, *flags: str, environ: Mapping[str, str] | None = None
+) -> AsyncGenerator[Service]:
+    service = Service(Stage(directory, environ), flags)
     await service.start()
     try:
         yield service

@@ -32,7 +32,7 @@ async def types(run: Run) -> list[str]:
     return [event["type"] for event in await run.events()]
 
 
-async def test_conformance_30_a_gated_command_waits_for_approval_and_then_runs(
+async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     service: Service,
 ) -> None:
     run, approval = await asked(service, "echo first; echo second")
@@ -64,7 +64,7 @@ async def test_conformance_30_a_gated_command_waits_for_approval_and_then_runs(
     assert order.count("turn.started") == 2
 
 
-async def test_conformance_31_a_second_answer_is_refused_and_names_the_first(
+async def test_line_31_a_second_answer_is_refused_and_names_the_first(
     service: Service,
 ) -> None:
     run, approval = await asked(service)
@@ -91,7 +91,7 @@ async def test_conformance_31_a_second_answer_is_refused_and_names_the_first(
     assert sum(type_ in TERMINAL for type_ in seen) == 1
 
 
-async def test_conformance_32_a_rejection_cancels_run_and_task_and_runs_nothing(
+async def test_line_32_a_rejection_cancels_run_and_task_and_runs_nothing(
     service: Service,
 ) -> None:
     run, approval = await asked(service)
@@ -124,7 +124,7 @@ async def test_a_rejection_without_halt_is_told_to_the_agent_which_goes_on(
     assert proof(service) == ""
 
 
-async def test_conformance_33_cancelling_a_waiting_run_leaves_no_question_open(
+async def test_line_33_cancelling_a_waiting_run_leaves_no_question_open(
     service: Service,
 ) -> None:
     run, approval = await asked(service)

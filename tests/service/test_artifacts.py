@@ -319,7 +319,7 @@ async def test_a_secret_in_an_uploaded_text_is_not_stored(service: Service) -> N
     assert raw.body.startswith(b"the key is ")
 
 
-async def test_conformance_66_a_run_is_followed_without_artifact_ids(service: Service) -> None:
+async def test_line_66_a_run_is_followed_without_artifact_ids(service: Service) -> None:
     (service.stage.workspace / "a.txt").write_text("one\n")
     run = await ran(
         service,
@@ -345,3 +345,9 @@ async def test_conformance_66_a_run_is_followed_without_artifact_ids(service: Se
     assert set(steps) == {"e1", "b1"}
     assert "running" not in steps.values()
     assert text == "shown\n"
+
+
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-14:00"])
+async def test_a_time_outside_the_calendar_is_refused(service: Service, when: str) -> None:
+    answer = await service.ask("GET", f"/artifacts?created_after={when}")
+    assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request")

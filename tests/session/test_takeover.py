@@ -140,6 +140,8 @@ async def test_a_run_somebody_wanted_cancelled_is_cancelled_when_it_is_taken_ove
         await parts.journal.append(run_id, [asked], fence=None)
     played = await go_on(stage, run_id)
     assert played.ended.outcome == "cancelled"
+    ending = played.one(f.RunCancelled)
+    assert (ending.by, ending.reason) == ("operator", "enough")
 
 
 async def test_the_command_goes_on_without_a_prompt_and_says_so_when_there_is_nothing_to_do(

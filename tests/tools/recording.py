@@ -11,6 +11,7 @@ from batten.journal.keeping import ArtifactDetails
 from batten.journal.recorder import redact_fact
 from batten.redact.redactor import Redactor
 from batten.tools.contract import ToolOutput
+from batten.workspace import patches
 
 
 class ListBody:
@@ -37,6 +38,7 @@ class RecordingContext:
     call_id = "call_1"
     tool_name = ""
     turn_index = 1
+    auto_apply = True
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         self._redactor = redactor or Redactor()
@@ -51,6 +53,10 @@ class RecordingContext:
     @property
     def types(self) -> list[str]:
         return [fact.type for fact in self.facts]
+
+    async def proposals(self) -> dict[str, bytes | None]:
+        bodies = map(patches.decode, self.sealed.values())
+        return {body.path: body.after for body in bodies}
 
     def record(self, *facts: Fact) -> Awaitable[object]:
         self.facts += [redact_fact(fact, self._redactor) for fact in facts]

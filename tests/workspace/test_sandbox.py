@@ -9,6 +9,7 @@ import pytest
 
 from batten.contract.errors import CallerError
 from batten.workspace import landlock, seccomp
+from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Mode, Policy, describe, find_bwrap, layers_to_try
 from tests.workspace.keepers import BWRAP, CONFINED, keeper_at, run
 
@@ -348,3 +349,46 @@ def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:
     assert describe("landlock", policy, landlock_version=4, filtered=False).uncovered[-1] == (
         "network other than TCP"
     )
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_a_read_only_workspace_stays_as_it_is(tmp_path: Path, mode: Mode) -> None:
+    (tmp_path / "a").write_text("whole\n")
+    (tmp_path / "a").chmod(0o644)
+    (tmp_path / "folder").mkdir()
+    before = (tmp_path / "a").stat()
+    lines = [
+        "echo x > a",
+        "echo x > new",
+        "rm a",
+        "mv a b",
+        "chmod 600 a",
+        "touch -d 2001-01-01 a",
+        "truncate -s 0 a",
+        "rmdir folder",
+        "ln -s a link",
+    ]
+    policy = Policy(mode=mode, read_only=True, writable=(str(tmp_path.parent),))
+    keeper = Keeper(str(tmp_path), policy, os.environ)
+    try:
+        for line in lines:
+            async with await keeper.spawn(line) as command:
+                assert not (await command.wait()).success, line
+        async with await keeper.spawn('cat a && echo x > "$TMPDIR/own"') as command:
+            assert (await command.wait()).success
+    finally:
+        await keeper.close()
+    after = (tmp_path / "a").stat()
+    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert (tmp_path / "a").read_text() == "whole\n"
+    assert sorted(os.listdir(tmp_path)) == ["a", "folder"]
+
+
+async def test_a_read_only_workspace_needs_a_sandbox(tmp_path: Path) -> None:
+    keeper = Keeper(str(tmp_path), Policy(mode="none", read_only=True), os.environ)
+    try:
+        with pytest.raises(CallerError) as refused:
+            await keeper.spawn("true")
+    finally:
+        await keeper.close()
+    assert refused.value.code == "sandbox_unavailable"

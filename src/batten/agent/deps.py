@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
+from batten.contract.conversation import ToolCall
 from batten.contract.facts import Fact
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.error import ErrorToolUnavailable
@@ -83,6 +84,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...] = ()
     """Real paths of the directories to read and write beside the workspace."""
     workspace_mode: WorkspaceMode = "in_place"
+    only_call: ToolCall | None = None
+    """The one call that a run makes in place of asking a model."""
     home: str
     lent: Lent = Lent()
     """Capabilities that a client lends in place of the disk and the keeper."""
@@ -97,5 +100,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     """Whether a client decides about retries of failed calls."""
     unavailable: Callable[[], list[ErrorToolUnavailable]] = list
     """Tools that were configured and cannot be offered; each run records them."""
+    before_end: Callable[[Recorder], Awaitable[None]] | None = None
+    """Records what is known only when all work is done, before the ending of a run that was not
+    cancelled."""
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

@@ -93,6 +93,7 @@ class Dispatch:
         )
         self._resolvers = settings.resolvers
         self._parallel_reads = settings.parallel_reads
+        self._auto_apply = settings.auto_apply
         self._todos = list(todos)
         self._uses: Counter[str] = Counter()
         self._unfinished: list[Callable[[], Awaitable[None]]] = []
@@ -101,6 +102,8 @@ class Dispatch:
         self.left_running: list[str] = []
         self.is_out_of_time: Callable[[], bool] = lambda: False
         """Whether the run's time limit is what cancels a call."""
+        self.cut_by = "Aborted"
+        """Why calls are cut short, if not by that limit."""
 
     async def run_all(self, turn: int, calls: Sequence[ToolCall]) -> None:
         """Run the calls of a message to their end, in order.
@@ -120,6 +123,13 @@ class Dispatch:
         """Run one call to its end. A tool that raises has failed; its error goes to the model."""
         allowed = await self._decide(turn, call)
         if allowed is not None:
+            await self._try(allowed, await self._begin(allowed))
+
+    async def run_unproposed(self, call: ToolCall) -> None:
+        """Run a call that no model proposed: the fact of its beginning holds its arguments."""
+        allowed = await self._decide(0, call, proposed=False)
+        if allowed is not None:
+            allowed = allowed._replace(proposed={})
             await self._try(allowed, await self._begin(allowed))
 
     def _only_reads(self, call: ToolCall) -> bool:
@@ -166,7 +176,9 @@ class Dispatch:
                 if not one.is_entered:  # its task was cancelled before its first step
                     self._end(one.tool, one.call, self._interrupted(None), one.at)
 
-    async def _decide(self, turn: int, call: ToolCall) -> "_Allowed | None":
+    async def _decide(
+        self, turn: int, call: ToolCall, *, proposed: bool = True
+    ) -> "_Allowed | None":
         """Record the verdict on a call; None if there is nothing to run."""
         self._uses[call.id] += 1
         tool = self._toolbox.find(call.name)
@@ -180,7 +192,9 @@ class Dispatch:
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
             return None
-        ruling = await self._gate.decide(turn, tool, call, arguments, self._uses[call.id])
+        ruling = await self._gate.decide(
+            turn, tool, call, arguments, self._uses[call.id], proposed=proposed
+        )
         self._gate.record(call.id, tool.spec.name, ruling.decision)
         if ruling.decision.verdict == "allow":
             return _Allowed(turn, call, ruling.call, arguments)
@@ -244,6 +258,7 @@ class Dispatch:
             resolvers=self._resolvers,
             requests=self._deps.requests,
             permissions=self._gate.permissions(hooked),
+            auto_apply=self._auto_apply,
             unfinished=self._unfinished,
         )
         return _Begun(hooked.tool, call, context)
@@ -276,7 +291,7 @@ class Dispatch:
     def _interrupted(self, partial: ToolOutput | None) -> ToolOutput:
         """The output of a call that was cut short, by a cancel or by the run's time limit."""
         ending: Ending = "timed_out" if self.is_out_of_time() else "cancelled"
-        why = "Aborted" if ending == "cancelled" else "the time limit of the run is reached"
+        why = self.cut_by if ending == "cancelled" else "the time limit of the run is reached"
         if partial is None:
             return ToolOutput(text=f"Error: {why}", ending=ending, summary=ending)
         return msgspec.structs.replace(

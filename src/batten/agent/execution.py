@@ -8,17 +8,19 @@ events of the execution into an outcome.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
 from batten.agent.deps import Observer, RunDeps
+from batten.agent.dispatch import Dispatch
 from batten.agent.ending import terminal_fact
-from batten.agent.halt import Halt, Parked
+from batten.agent.halt import Halt, HandedOver, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
 from batten.agent.hooks.start import run_start_hooks
 from batten.agent.instructions import system_prompt
@@ -29,10 +31,13 @@ from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.contract import errors, facts
 from batten.contract.conversation import File, Image
-from batten.contract.envelope import decode_fact, timestamp
+from batten.contract.envelope import timestamp
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
+
+if TYPE_CHECKING:
+    from batten.agent.one_call import OneCall
 
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
@@ -98,7 +103,8 @@ class Execution:
         for message in conversation.messages:
             progress.call_ids.update(call.id for call in message.tool_calls())
         recorder.call_ids = progress.call_ids
-        self._loop: Loop | None = None
+        self._hands_over = False
+        self._loop: Loop | OneCall | None = None
         self.ended: Ended | None = None
         """How the run ended; None before that."""
 
@@ -174,6 +180,14 @@ class Execution:
         if self._work is not None:
             self._work.cancel()
 
+    def hand_over(self) -> None:
+        """Stop without an ending, unless the run has ended: `finish` raises `HandedOver`."""
+        self._hands_over = True
+        if self._loop is not None:
+            self._loop.hand_over()
+        if self._work is not None:
+            self._work.cancel()
+
     async def cancel(self, by: str, reason: str) -> None:
         """Request the end. No effect begins after this returns; the run ends soon after."""
         if self._cancelled is not None:
@@ -192,7 +206,8 @@ class Execution:
         """Execute the run to its end and record the ending. Raises no error of the run itself.
 
         If the caller is cancelled, the run ends first: its ending is written before this returns.
-        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer.
+        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer, and
+        `HandedOver` after `hand_over`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -200,13 +215,13 @@ class Execution:
                 warm = group.create_task(self._warm_up())
                 looking = group.create_task(self._watch_for_cancel())
                 self._work = work = group.create_task(self._work_out())
-                if self._cancelled is not None or self._failed is not None:
+                if self._cancelled or self._failed or self._hands_over:
                     work.cancel()
                 stop = await self._until_stopped(work)
                 if self._loop is not None and self._failed is None:
                     await self._loop.dispatch.settle()
-                if self._parked is None:
-                    self._work = group.create_task(self._tell_of_failure(stop))
+                if self._parked is None and not self._is_handed_over(work):
+                    self._work = group.create_task(self._finish_up(stop))
                     await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
                     task.cancel()
@@ -216,7 +231,16 @@ class Execution:
         if self._parked is not None:
             self.deps.hooks.run_over(self.run_id)
             raise self._parked
+        if self._is_handed_over(work):
+            self.deps.hooks.run_over(self.run_id)
+            await self._renew()  # all facts recorded before it are durable then
+            raise HandedOver
         return await self._end(stop)
+
+    def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:
+        """Whether `hand_over` is what stopped the work."""
+        others = self._cancelled or self._failed
+        return self._hands_over and work.cancelled() and not others
 
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
         await asyncio.wait([work])
@@ -233,7 +257,8 @@ class Execution:
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
             async with limit:
-                models()
+                if self.deps.only_call is None:
+                    models()
                 self._loop = await self._set_up()
                 self._loop.dispatch.is_out_of_time = limit.expired
                 answer = await self._loop.run(models)
@@ -255,7 +280,8 @@ class Execution:
             return _Stop(outcome, str(error), code=error.code, retriable=error.retriable)
         except errors.Conflict as error:
             if error.code == "cancel_requested" and self._cancelled is None:
-                self._cancelled = ("guest", "a cancel was requested from elsewhere")
+                with suppress(errors.JournalError):
+                    await self._note_cancel()
             if self._cancelled is not None:
                 raise asyncio.CancelledError from error
             return _Stop("store", str(error))
@@ -272,9 +298,15 @@ class Execution:
         """The session's current models; a child keeps those it began with."""
         return self.settings.models if self._depth else self.live_settings.models
 
-    async def _set_up(self) -> Loop:
+    async def _set_up(self) -> "Loop | OneCall":
         deps, settings = self.deps, self.settings
         points = self._points()
+        if deps.only_call is not None:
+            from batten.agent.one_call import OneCall
+
+            toolbox, live = deps.toolbox(deps, settings, self._depth), self.live_settings
+            dispatch = Dispatch(deps, self.recorder, settings, toolbox, live, points)
+            return OneCall(dispatch, deps.only_call, self.progress)
         model = settings.models[0]
         if not self.progress.begun and not self._depth and (missing := deps.unavailable()):
             self.recorder.record(*missing)
@@ -307,8 +339,11 @@ class Execution:
         )
         return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
-    async def _tell_of_failure(self, stop: _Stop) -> None:
-        """Run the failure hooks before the ending is written, unless the store failed."""
+    async def _finish_up(self, stop: _Stop) -> None:
+        """Record what is left, and run the failure hooks, before the ending is written; not if the
+        store failed."""
+        if self.deps.before_end is not None and stop.outcome not in ("store", "cancelled"):
+            await self.deps.before_end(self.recorder)
         if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 
@@ -316,24 +351,25 @@ class Execution:
         """Notice a cancel requested by another process or by the parent run."""
         journal = self.deps.journal
         try:
-            asked: facts.Fact | None = None
             row = await journal.run(self.run_id)
             after = -1 if row is None else row.next_sequence - 1
             if row is None or not row.cancel_requested:
                 following = journal.follow(self.run_id, after=after, types=_CANCELS)
                 async with aclosing(following) as pages:
-                    page = await anext(pages, None)
-                    if page is None:
+                    if await anext(pages, None) is None:
                         return  # the journal was closed
-                    asked = decode_fact(page[0].body)
+            is_news = self._cancelled is None and await self._note_cancel()
         except errors.JournalError:
             return  # the run's own writes fail the same way and end it
-        if self._cancelled is None:
-            self._cancelled = ("guest", "a cancel was requested from elsewhere")
-            if isinstance(asked, facts.RunCancelRequested):
-                self._cancelled = (asked.by, asked.reason)
-            if self._work is not None:
-                self._work.cancel()
+        if is_news and self._work is not None:
+            self._work.cancel()
+
+    async def _note_cancel(self) -> bool:
+        """Remember who requested the cancel, and why; False if that is known."""
+        asked = await cancel_request(self.deps.journal, self.run_id)
+        is_news = self._cancelled is None
+        self._cancelled = self._cancelled or (asked.by, asked.reason)
+        return is_news
 
     async def _keep_lease(self) -> None:
         while True:
@@ -382,7 +418,7 @@ class Execution:
         if failure is not None:
             stop = _Stop("store", str(failure))
         if isinstance(failure, errors.FenceLost):
-            await self._release()  # the next holder writes the ending
+            self._release()  # the next holder writes the ending
         elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
         self.ended = Ended(
@@ -421,14 +457,13 @@ class Execution:
             await self.recorder.record(fact)
         except errors.BattenError as error:
             return error
-        await self._release()
+        self._release()
         return None
 
-    async def _release(self) -> None:
-        try:
-            await self.deps.journal.release(self.recorder.lease)
-        except errors.JournalError:
-            return
+    def _release(self) -> None:
+        """Give up the lease. Nobody waits for it: the session's is given up in the same commit."""
+        with suppress(errors.JournalError):
+            self.deps.journal.release(self.recorder.lease)
 
 
 def _observer(

@@ -63,13 +63,22 @@ class Gate:
         """Awaited before someone is asked: waits for the calls that still run."""
 
     async def decide(
-        self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any], attempt: int = 1
+        self,
+        turn: int,
+        tool: Tool,
+        call: ToolCall,
+        arguments: dict[str, Any],
+        attempt: int = 1,
+        *,
+        proposed: bool = True,
     ) -> Ruling:
         """The verdict on one call. Questions asked on the way are recorded; the verdict is not.
 
-        `attempt` counts the uses of the call's id.
+        `attempt` counts the uses of the call's id. A question about a call that was not `proposed`
+        by a model holds its arguments.
         """
         asked = _PendingCall(self, turn, tool, call, arguments, attempt)
+        asked.changed = not proposed
         heard = await self._hooks.before_tool(
             turn, asked.call, asked.invoked, asked.judge, asked.check
         )
@@ -267,7 +276,7 @@ class _PendingCall:
         self.turn = turn
         self.name = tool.spec.name
         self.changed = False
-        """A hook has changed the arguments."""
+        """The arguments are not those that a model proposed."""
         self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
 
     def invoked(self, call: HookedCall) -> ToolInvoked:

@@ -25,3 +25,7 @@ class Parked(Exception):
         super().__init__(f"{run_id} waits for an answer to {request_id}")
         self.run_id = run_id
         self.request_id = request_id
+
+
+class HandedOver(Exception):
+    """A run stopped without an ending: another worker goes on with it. Its lease is still held."""

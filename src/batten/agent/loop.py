@@ -72,10 +72,16 @@ class Loop:
         self._blind: set[str] = set()
         """Models that take no images and were sent one, as reported."""
         self._blocks = 0
+        self._hands_over = False
         self._turn_began: float | None = None
         """When the current turn began; None if that was in another process."""
         self._note = ""
         """The provider's explanation of its last stop."""
+
+    def hand_over(self) -> None:
+        """Another worker goes on: what is cut short now is done again there, or told as cut."""
+        self._hands_over = True
+        self.dispatch.cut_by = "the worker that ran it was stopped"
 
     async def run(self, models: Callable[[], tuple[Model, ...]]) -> str:
         """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise.
@@ -122,7 +128,8 @@ class Loop:
         except Parked:
             raise  # the turn is completed when the run continues
         except BaseException:
-            await self._complete_turn()
+            if not self._hands_over:
+                await self._complete_turn()
             raise
         await self._complete_turn()
         if calls and self._doom.saw(calls):
@@ -203,7 +210,9 @@ class Loop:
     def _fail_turn(
         self, turn: int, code: str, message: str, error: ProviderError | None = None
     ) -> None:
-        failed = facts.TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
+        failed = facts.TurnFailed(
+            turn_index=turn, code=code, message=message, will_retry=self._hands_over
+        )
         if error is not None:
             after = error.retry_after_s
             failed = msgspec.structs.replace(

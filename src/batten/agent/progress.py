@@ -40,6 +40,8 @@ class Progress(Struct):
     """Ids of the tool calls of the conversation and of child runs, which share the set."""
     tool_errors: list[str] = []
     """Tools of calls that failed or timed out."""
+    last_call: facts.ToolEnded | facts.PolicyToolBlocked | None = None
+    """How the last call ended, or that it was refused."""
 
     def observe(self, fact: facts.Fact) -> None:
         match fact:
@@ -63,10 +65,13 @@ class Progress(Struct):
             case facts.ToolInvoked():
                 self.running[fact.tool_call_id] = fact
             case facts.PolicyToolBlocked():
+                self.last_call = fact
                 self.denied.append(call_in_short(fact.tool_name, fact.subject))
             case facts.ToolCompleted() | facts.ToolCancelled():
+                self.last_call = fact
                 self.running.pop(fact.tool_call_id, None)
             case facts.ToolFailed() | facts.ToolTimedOut():
+                self.last_call = fact
                 self.running.pop(fact.tool_call_id, None)
                 self.tool_errors.append(fact.tool_name)
             case facts.ContextCompacted() if isinstance(fact.usage, Usage):

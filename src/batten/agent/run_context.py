@@ -46,6 +46,7 @@ class RunContext(Struct, kw_only=True, eq=False):
     """Roles that answer the call's questions."""
     requests: "Requests | None"
     permissions: "CallPermissions"
+    auto_apply: bool
     unfinished: list[Callable[[], Awaitable[None]]]
     """What the run's calls left to be known later."""
     partial: ToolOutput | None = None
@@ -60,6 +61,18 @@ class RunContext(Struct, kw_only=True, eq=False):
 
     def afterwards(self, finish: Callable[[], Awaitable[None]]) -> None:
         self.unfinished.append(finish)
+
+    async def proposals(self) -> dict[str, bytes | None]:
+        from batten.workspace import patches
+
+        journal, run_id = self.recorder.journal, self.recorder.run_id
+        found: dict[str, bytes | None] = {}
+        for row in await journal.artifacts(run_id, kind="patch"):
+            sealed = row.metadata.get("sealed_artifact_id")
+            if row.status == "proposed" and isinstance(sealed, str):
+                body = patches.decode(await self.recorder.unseal(sealed))
+                found[body.path] = body.after
+        return found
 
     def redact(self, text: str) -> str:
         return self.recorder.redactor.text(text)

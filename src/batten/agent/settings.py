@@ -49,5 +49,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """The model that summarizes old messages, as `provider/model`; None for the answering model."""
     fail_on: tuple[str, ...] = ()
     """Failures that keep a run from ending as completed: `denied`, `tool_error`."""
+    auto_apply: bool = True
+    """Whether edits change files; otherwise they stay proposed until a client applies them."""
     instructions: bool = True
     """Whether project instructions and memory are read."""

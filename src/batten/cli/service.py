@@ -5,9 +5,12 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from batten.cli.amounts import duration, size
 from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
@@ -18,7 +21,12 @@ from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
+if TYPE_CHECKING:
+    from batten.control.retention import RetentionPolicy
+
 _RUNS = 16
+_MEMORY_MIB = 1024
+_STARTS_WITHIN_S = 15.0
 
 
 def serve_parser() -> Parser:
@@ -31,11 +39,62 @@ def serve_parser() -> Parser:
     made.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     made.add_argument("--port", type=at_least_0, default=8765, help="0 for a free one")
     made.add_argument("--workers", type=at_least_0, help="processes; default: one a core")
+    made.add_argument(
+        "--worker-memory",
+        type=at_least_0,
+        default=_MEMORY_MIB,
+        metavar="MIB",
+        help=f"replace a worker that needs more; default: {_MEMORY_MIB}, 0 for no limit",
+    )
     made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
     made.add_argument("--tls-key", metavar="FILE", help="and this key")
-    made.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name besides localhost that a server on loopback answers to",
+    )
+    made.add_argument(
+        "--rate-limit",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="requests a minute of each key; default: no limit",
+    )
+    made.add_argument(
+        "--max-runs",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="runs at once in all workers together; default: no limit",
+    )
     _add_runs(made)
+    _add_retention(made)
     return made
+
+
+def _add_retention(made: Parser) -> None:
+    """Limits after which old data is removed; without one everything is kept."""
+    made.add_argument(
+        "--keep-runs-for", type=duration, metavar="AGE", help="then a run's events are removed: 30d"
+    )
+    made.add_argument("--keep-runs", type=at_least_0, default=0, metavar="N", help="runs at most")
+    made.add_argument(
+        "--keep-runs-size", type=size, default=0, metavar="SIZE", help="of the journal: 2G"
+    )
+    made.add_argument(
+        "--keep-artifacts-for", type=duration, metavar="AGE", help="then artifacts are removed: 7d"
+    )
+    made.add_argument(
+        "--keep-artifacts", type=at_least_0, default=0, metavar="N", help="artifacts at most"
+    )
+    made.add_argument(
+        "--keep-artifacts-size", type=size, default=0, metavar="SIZE", help="of artifacts: 5G"
+    )
+    made.add_argument(
+        "--retention-every", type=duration, metavar="AGE", help="how often to look; default: 15m"
+    )
 
 
 def worker_parser() -> Parser:
@@ -60,7 +119,8 @@ def run_worker(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
-        opener = SessionOpener(_base(rest, environ))
+        # A worker with a single run commits on its own thread: nothing else waits for it.
+        opener = SessionOpener(_base(rest, environ), own_process=True)
         return asyncio.run(_work(opener, options))
     except BattenError as error:
         return _refuse(error)
@@ -90,6 +150,27 @@ def run_serve(argv: list[str]) -> int:
         return int(left.code or 0)
 
 
+def _policy(options: Namespace) -> "RetentionPolicy":
+    from batten.control.retention import EVERY_S, Keep, RetentionPolicy
+
+    def seconds(length: timedelta | None) -> int:
+        return 0 if length is None else int(length.total_seconds())
+
+    return RetentionPolicy(
+        runs=Keep(
+            max_age_s=seconds(options.keep_runs_for),
+            max_count=options.keep_runs,
+            max_bytes=options.keep_runs_size,
+        ),
+        artifacts=Keep(
+            max_age_s=seconds(options.keep_artifacts_for),
+            max_count=options.keep_artifacts,
+            max_bytes=options.keep_artifacts_size,
+        ),
+        every_s=seconds(options.retention_every) or EVERY_S,
+    )
+
+
 def _base(flags: Sequence[str], environ: Mapping[str, str]) -> SessionSpec:
     """What runs of the service may do, as far as their clients do not ask for less."""
     redact_for_people.set(redacting(environ))
@@ -105,25 +186,43 @@ def _refuse(error: BattenError) -> int:
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.control.supervisor import worker_count
+    from batten.control.supervisor import Staff, worker_count
+    from batten.journal.workers import lease_seconds
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.limits import Limits
     from batten.serve.http.listener import Tls
+    from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
 
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
-    worker += ["--runs", str(options.runs), *flags]
-    workers = worker_count(options.workers)
-    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
-    return serve(
-        lambda: service(opener, worker, environ, workers),
-        ServeOptions(
-            home=opener.home,
-            host=options.host,
-            port=options.port,
-            unix_socket=os.path.join(opener.home, "serve.sock"),
-            tls=tls,
-            allow_hosts=tuple(options.allow_host),
-        ),
+    workers, runs = worker_count(options.workers), options.runs
+    if options.max_runs:
+        workers = min(workers, options.max_runs)
+        runs = min(runs, options.max_runs // max(workers, 1))
+    worker += ["--runs", str(runs), *flags]
+    staff = Staff(
+        command=tuple(worker),
+        environ=environ,
+        count=workers,
+        hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
+        memory_mib=options.worker_memory,
     )
+    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
+    policy = _policy(options)
+    limits = Limits(rate_per_minute=options.rate_limit)
+    where = ServeOptions(
+        home=opener.home,
+        host=options.host,
+        port=options.port,
+        unix_socket=os.path.join(opener.home, "serve.sock"),
+        tls=tls,
+        allow_hosts=tuple(options.allow_host),
+    )
+    log = log_to_stderr(Redactor.from_environment(environ).text)
+    try:
+        return serve(lambda: service(opener, staff, policy, limits), where)
+    finally:
+        log.flush()

@@ -11,17 +11,24 @@ from msgspec.structs import replace
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound
-from batten.contract.facts import ArtifactUpdated, GapArtifactCapped
+from batten.contract.facts import ArtifactCreated, ArtifactUpdated, Fact, GapArtifactCapped
 from batten.contract.ids import new_artifact_id
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
-from batten.journal.contract import ArtifactRow, RunRow
-from batten.journal.keeping import artifact_created
+from batten.journal.contract import ArtifactRow, Body, RunRow
+from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import redact_fact
 from batten.protocols.hecate.artifacts import CREATED_ONCE, CreateArtifact, is_public
 from batten.redact.redactor import Redactor
+from batten.workspace.patches import UNDER_REVIEW, encode, readable
+from batten.workspace.patches import metadata as metadata_of
 
 QUOTA_VARIABLE = "BATTEN_TASK_ARTIFACT_MIB"
 _USUAL_QUOTA_MIB = 100
+_OUR_METADATA = frozenset(
+    {"sealed_artifact_id", "reverted_from_artifact_id", "auto_apply", CREATED_ONCE}
+)
+"""Names that a client cannot give."""
 _TEXT_TYPES = ("text/", "application/json", "application/yaml", "application/xml")
 
 
@@ -41,8 +48,9 @@ class Made(Struct, frozen=True):
 class Artifacts:
     """The artifacts of one journal."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, patches: Patches) -> None:
         self._tasks = tasks
+        self._patches = patches
         self._journal = tasks.journal
         self._quota = quota_bytes(tasks.environ)
         self._creating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -93,11 +101,16 @@ class Artifacts:
             if is_public(row) and (is_repeated or is_of_call or row.sha256 == body.sha256):
                 return Made(row, run, is_new=False)
         await self._check_room(run, body.size)
-        metadata: dict[str, Any] = dict(asked.metadata)
-        metadata.pop("sealed_artifact_id", None)
-        metadata.pop(CREATED_ONCE, None)
+        metadata = {name: asked.metadata[name] for name in asked.metadata.keys() - _OUR_METADATA}
         if once:
             metadata[CREATED_ONCE] = once
+        facts: list[Fact] = []
+        bodies = [body]
+        if asked.kind == "patch":
+            sealed_fact, sealed, described = await self._exact_patch(run, asked)
+            facts.append(sealed_fact)
+            bodies.append(sealed)
+            metadata |= described
         created = artifact_created(
             asked.kind,
             body,
@@ -107,10 +120,31 @@ class Artifacts:
             tool_call_id=asked.tool_call_id,
             metadata=metadata,
         )
-        fact = redact_fact(replace(created, by=by), self._tasks.redactor)
-        await self._journal.append(run.run_id, [fact], fence=None, bodies=[body])
+        facts.append(redact_fact(replace(created, by=by), self._tasks.redactor))
+        await self._journal.append(run.run_id, facts, fence=None, bodies=bodies)
         row, _ = await self.find(created.artifact_id)
         return Made(row, run, is_new=True)
+
+    async def _exact_patch(
+        self, run: RunRow, asked: CreateArtifact
+    ) -> tuple[ArtifactCreated, Body, dict[str, Any]]:
+        """A client's patch as the exact change of its file, sealed, and what describes it."""
+        path = str(asked.metadata["target_path"])
+        exact = await self._patches.exact_body(run, path, asked.body_base64)
+        sealed_fact, sealed = sealed_artifact(
+            self._journal,
+            self._tasks.seal_key(),
+            run.run_id,
+            encode(exact),
+            summary=f"exact patch of {exact.path}",
+            tool_call_id=asked.tool_call_id,
+        )
+        described = {
+            **metadata_of(exact, readable(exact).stats),
+            **UNDER_REVIEW,
+            "sealed_artifact_id": sealed_fact.artifact_id,
+        }
+        return sealed_fact, sealed, described
 
     async def _check_room(self, run: RunRow, size: int) -> None:
         if run.task_id is None:

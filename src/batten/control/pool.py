@@ -3,10 +3,12 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 
-from batten.control.specification import of_task, resumed
+from batten.control.specification import executed, resumed
+from batten.control.supervisor import BEAT_S
 from batten.control.tasks import Tasks
-from batten.control.worker import Slots, Worker
+from batten.control.worker import Slots, Specify, Worker
 from batten.journal.contract import RunRow, SessionRow
 from batten.journal.workers import lease_seconds, this_worker
 from batten.session.requests import granted_rules
@@ -18,23 +20,37 @@ _PARENT_GONE = 1
 
 async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = None) -> None:
     """Execute queued runs until SIGTERM or SIGINT, or until the parent's end of the pipe closes."""
+    slots = Slots(runs, lease_seconds(opener.base.environ))
+    worker = Worker(opener, specifying(opener), this_worker(), slots)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    if parent_pipe is not None:
+        _leave_with_parent(loop, parent_pipe)
+        _beat(loop)
+    await worker.run()
+
+
+def specifying(opener: SessionOpener) -> Specify:
+    """How a worker of this opener finds out what a queued run is to do, and makes its workspace."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
 
     async def specify(row: RunRow, session: SessionRow) -> SessionSpec:
         task = await tasks.described(session)
         if task is None:
             return resumed(opener.base, row, session)
+        await tasks.workspaces.provide(opener.journal, task, row)
         grants = await granted_rules(opener.journal, session.session_id)
-        return resumed(of_task(opener.base, task, grants), row, session)
+        return executed(opener.base, task, row, session, grants)
 
-    slots = Slots(runs, lease_seconds(opener.base.environ))
-    worker = Worker(opener, specify, this_worker(), slots)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
-    if parent_pipe is not None:
-        _leave_with_parent(loop, parent_pipe)
-    await worker.run()
+    return specify
+
+
+def _beat(loop: asyncio.AbstractEventLoop) -> None:
+    """Tell the parent that the loop goes round, by a byte on standard output now and then."""
+    with suppress(OSError):  # a parent that is gone ends us; one that does not read loses nothing
+        os.write(1, b".")
+    loop.call_later(BEAT_S, _beat, loop)
 
 
 def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:

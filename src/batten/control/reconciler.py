@@ -11,19 +11,33 @@ from contextlib import suppress
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, JournalError
-from batten.contract.facts import GapRunDisconnected
 from batten.control.approvals import find_approval, time_out
 from batten.control.specification import SURFACE
 from batten.control.tasks import Tasks
 from batten.journal.contract import RequestRow, RunRow
 from batten.journal.workers import disconnection, is_gone
-from batten.session.history import envelopes_of
-from batten.session.takeover import end_idle, queue_again
+from batten.session.takeover import end_abandoned, queue_again
 
 _log = logging.getLogger("batten.workers")
+_SWEEPING_S = 3600.0
 _USUAL_PAUSE_S = 2.0
-_MOST_LOST = 4
-"""A run that has lost this many workers is ended with the next: it may be what kills them."""
+
+
+class Sweeper:
+    """Removes the workspaces of tasks that pruning took away."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                if gone := await self._tasks.sweep():
+                    _log.info("the workspaces of %d tasks that are gone were removed", gone)
+            except (BattenError, OSError) as error:
+                _log.warning("workspaces cannot be looked through: %s", error)
+            await asyncio.sleep(_SWEEPING_S)
 
 
 class Reconciler:
@@ -70,22 +84,19 @@ class Reconciler:
             self._hung(row.worker_id)
         try:
             if row.cancel_requested:
-                await end_idle(self._tasks, row, "cancelled", "")
-            elif await self._times_lost(row) >= _MOST_LOST:
-                why = f"its worker was lost {_MOST_LOST + 1} times"
-                await end_idle(self._tasks, row, "interrupted", why)
-            else:
-                await queue_again(self._tasks, row)
+                await end_abandoned(self._tasks, row)
+            elif not await queue_again(self._tasks, row):
+                _log.error("run %s lost one worker after another and is ended", row.run_id)
+                return True
         except BattenError as error:
             # Another server was faster, or the store fails: the next look tries again.
             _log.info("run %s is not queued again: %s", row.run_id, error)
             return False
+        except Exception as error:  # one run that cannot be read must not keep the others
+            _log.error("run %s is not queued again", row.run_id, exc_info=error)
+            return False
         _log.warning("run %s lost its worker %s and is queued again", row.run_id, row.worker_id)
         return True
-
-    async def _times_lost(self, row: RunRow) -> int:
-        facts = [one.data async for one in envelopes_of(self._journal, row.run_id)]
-        return sum(isinstance(fact, GapRunDisconnected) for fact in facts)
 
     async def _time_out(self, request: RequestRow) -> bool:
         """End a parked run whose question was not answered in time."""
@@ -97,4 +108,7 @@ class Reconciler:
             return await time_out(self._tasks, asking)
         except BattenError as error:
             _log.info("the overdue question of run %s is not closed: %s", row.run_id, error)
+            return False
+        except Exception as error:  # as above
+            _log.error("the overdue question of %s is not closed", row.run_id, exc_info=error)
             return False

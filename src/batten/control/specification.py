@@ -1,15 +1,27 @@
 """The specification of a task's session, from what its client asked for."""
 
-from typing import Any, Literal
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from batten.agent.deps import RunDeps
 from batten.agent.rules.rule import Rule
+from batten.agent.settings import RunSettings
 from batten.contract.facts.task import TaskCreated, TaskServer
+from batten.control.kinds import call_of, only
+from batten.control.permitted import in_mode, rules_of
+from batten.control.permitted import resolved as resolved_server
+from batten.control.workspaces import worktree_of
 from batten.journal.contract import RunRow, SessionRow
+from batten.journal.recorder import Recorder
+from batten.protocols.hecate.creation import source_of
 from batten.session.worker import parking
 from batten.wiring.spec import SessionSpec
+
+T = TypeVar("T", int, float)
 
 SURFACE = "hecate"
 """The surface of sessions that the service made."""
@@ -30,27 +42,83 @@ def resumed(base: SessionSpec, row: RunRow, session: SessionRow) -> SessionSpec:
     )
 
 
+def executed(
+    base: SessionSpec,
+    task: TaskCreated,
+    row: RunRow,
+    session: SessionRow,
+    grants: tuple[Rule, ...] = (),
+) -> SessionSpec:
+    """The specification to execute a queued run of a task with."""
+    call = call_of(task, row.run_id)
+
+    def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
+        deps = replace(parking(deps, settings), workspace_mode=row.workspace_mode)
+        if row.workspace_mode != "in_place":
+            deps = replace(deps, before_end=_summarize(deps.workspace_path, base.environ))
+        return deps if call is None else only(call)(deps, settings)
+
+    spec = replace(resumed(of_task(base, task, grants), row, session), equip=equip)
+    if row.workspace_mode != "worktree":
+        return spec
+    return replace(
+        spec,
+        workspace=source_of(task),
+        worktree=worktree_of(row),
+        worktree_base=task.base_branch or "",
+    )
+
+
 def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ()) -> SessionSpec:
     """The base of a task's session: what its client asked for, over what the service allows.
 
     `grants` are the rules that answers have stored for the session.
     """
-    servers = {} if task.mcp_servers is UNSET else dict(map(_server, task.mcp_servers))
-    model = "" if task.requested_model is UNSET else task.requested_model
+    named = [] if task.mcp_servers is UNSET else task.mcp_servers
+    servers = dict(_server(resolved_server(server, base.environ)) for server in named)
+    base = in_mode(base, task)
     roots = () if task.sandbox_allowed_root is UNSET else (task.sandbox_allowed_root,)
     return replace(
         base,
         inherit=False,
-        models=(model,) if model else base.models,
+        needs_model=task.execution_kind == "agent_loop",
+        models=asked_models(base, task),
         provider=base.provider if task.requested_provider is UNSET else task.requested_provider,
         append_system=_joined(base.append_system, task.system_prompt),
-        budget_micros_usd=None if task.budget_micros_usd is UNSET else task.budget_micros_usd,
+        budget_micros_usd=_least(base.budget_micros_usd, task.budget_micros_usd),
         budget_covers_past=True,
-        rules=(*base.rules, *_server_rules(task), *grants),
-        network=task.sandbox_network,
-        add_dirs=(*base.add_dirs, *roots),
+        max_turns=_least(base.max_turns, task.max_turns),
+        request_seconds=_least(base.request_seconds, task.approval_timeout_s),
+        rules=(*base.rules, *_server_rules(task), *rules_of(task), *grants),
+        network=task.sandbox_network and base.network,
+        auto_apply=task.auto_apply,
+        read_only=task.sandbox_read_only,
+        command_seconds=None if task.timeout_ms is UNSET else task.timeout_ms / 1000,
+        add_dirs=roots or base.add_dirs,
         mcp_servers={**base.mcp_servers, **servers},
     )
+
+
+def _summarize(workspace: str, environ: Mapping[str, str]) -> Callable[[Recorder], Awaitable[None]]:
+    async def summarize(recorder: Recorder) -> None:
+        if os.path.lexists(os.path.join(workspace, ".git")):
+            from batten.control.summary import keep_changes
+
+            await keep_changes(recorder, workspace, environ)
+
+    return summarize
+
+
+def asked_models(base: SessionSpec, task: TaskCreated) -> tuple[str, ...]:
+    """The models of a task's runs: the one it asks for, else those of the service."""
+    return (task.requested_model,) if task.requested_model else base.models
+
+
+def _least(ours: T | None, theirs: T | UnsetType) -> T | None:
+    """The lower of two limits, each of which may be missing."""
+    if theirs is UNSET:
+        return ours
+    return theirs if ours is None else min(ours, theirs)
 
 
 def _server(server: TaskServer) -> tuple[str, dict[str, Any]]:

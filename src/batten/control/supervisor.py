@@ -1,7 +1,7 @@
-"""Starts worker processes, replaces those that end, and ends them all with itself.
+"""Starts worker processes, replaces those that end, hang or grow, and ends them all with itself.
 
 A worker reads a pipe whose other end this process holds: it ends when we do, even when we are
-killed. It says nothing; the journal shows what it does.
+killed. On another pipe it sends a byte now and then, as long as its event loop goes round.
 """
 
 import asyncio
@@ -9,12 +9,19 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+from msgspec import Struct
 
 from batten.journal.workers import process_of
 
+BEAT_S = 1.0
+"""A worker sends a byte this often."""
+
 _log = logging.getLogger("batten.workers")
+_SILENT_BEATS = 4
+"""A worker is suspect after so many beats without a byte."""
 _SOON_S = 5.0
 """A worker that ends within this time is replaced with a growing pause."""
 _FIRST_PAUSE_S = 0.1
@@ -22,34 +29,80 @@ _LONGEST_PAUSE_S = 10.0
 _GRACE_S = 10.0
 
 
+class Staff(Struct, frozen=True, kw_only=True):
+    """Which workers to keep running."""
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    count: int
+    hung_s: float = 30.0
+    """A worker that says nothing for so long is killed."""
+    memory_mib: int = 0
+    """A worker that needs more is replaced after its runs; 0 for no limit."""
+
+
+class _Worker:
+    """One worker process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.heard_at = time.monotonic()
+
+    async def watch(self, staff: Staff) -> None:
+        """Until it has ended, or has to: kill it if it hangs, ask it to leave if it grows."""
+        said = self.process.stdout
+        assert said is not None
+        while True:
+            try:
+                async with asyncio.timeout(staff.hung_s):
+                    beats = await said.read(4096)
+            except TimeoutError:
+                self.kill(f"it hangs: it said nothing for {staff.hung_s:g} s")
+                return
+            if not beats:
+                return
+            self.heard_at = time.monotonic()
+            needed_mib = _memory_mib(self.process.pid)
+            if staff.memory_mib and needed_mib > staff.memory_mib:
+                await self.leave(f"it needs {needed_mib} MiB, more than {staff.memory_mib}")
+                return
+
+    async def leave(self, why: str) -> None:
+        """Ask it to finish or hand over its runs and to end; kill it if it does not."""
+        _log.info("worker %d is asked to leave: %s", self.process.pid, why)
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await self.process.wait()
+        except TimeoutError:
+            self.kill(f"it did not end within {_GRACE_S:g} s")
+
+    def kill(self, why: str) -> None:
+        _log.warning("worker %d is killed: %s", self.process.pid, why)
+        with suppress(ProcessLookupError):
+            self.process.kill()
+
+
 class Supervisor:
     """Keeps a number of worker processes running."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-        count: int,
-        lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, staff: Staff, lost: Callable[[], None]) -> None:
         """`lost` is called whenever a worker has ended."""
-        self._command = tuple(command)
-        self._environ = dict(environ)
-        self._count = count
+        self._staff = staff
         self._lost = lost
-        self._processes: dict[int, asyncio.subprocess.Process] = {}
-        self._stopping = False
+        self._workers: dict[int, _Worker] = {}
         self.restarts = 0
 
     @property
     def pids(self) -> list[int]:
-        return sorted(self._processes)
+        return sorted(self._workers)
 
     async def run(self) -> None:
         """Until cancelled; then every worker is asked to leave, and killed if it does not."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._count):
+                for _ in range(self._staff.count):
                     group.create_task(self._keep_one())
         finally:
             await asyncio.shield(self._end_all())
@@ -58,9 +111,13 @@ class Supervisor:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = time.monotonic()
-            code = await self._run_one()
-            self.restarts += 1
-            _log.warning("a worker ended with %s and is replaced", code)
+            try:
+                code = await self._run_one()
+            except OSError as error:  # the machine has no room for another process
+                _log.error("a worker cannot be started: %s", error)
+            else:
+                self.restarts += 1
+                _log.warning("a worker ended with %s and is replaced", code)
             if time.monotonic() - began > _SOON_S:
                 pause_s = _FIRST_PAUSE_S
             else:
@@ -70,46 +127,42 @@ class Supervisor:
     async def _run_one(self) -> int:
         """Run one worker until it ends."""
         process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self._staff.command,
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            env=self._environ,
+            stdout=asyncio.subprocess.PIPE,
+            env=dict(self._staff.environ),
         )
-        self._processes[process.pid] = process
+        worker = self._workers[process.pid] = _Worker(process)
         try:
+            await worker.watch(self._staff)
             return await process.wait()
         finally:
             if process.returncode is not None:
-                del self._processes[process.pid]
+                del self._workers[process.pid]
             self._lost()
 
     def kill_worker(self, worker_id: str) -> None:
-        """Kill a worker that hangs, if it is one of ours; it is replaced."""
-        for pid, process in self._processes.items():
-            if process_of(worker_id) == pid:
-                _log.warning("worker %s hangs and is killed", worker_id)
-                with suppress(ProcessLookupError):
-                    process.kill()
+        """Kill a worker that has let a lease run out, if it is one of ours and says nothing."""
+        worker = self._workers.get(process_of(worker_id) or 0)
+        if worker is not None and time.monotonic() - worker.heard_at > _SILENT_BEATS * BEAT_S:
+            worker.kill("it hangs: it let the lease of a run expire")
 
     async def _end_all(self) -> None:
-        processes = list(self._processes.values())
-        for process in processes:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_S):
-                await _all_ended(processes)
-        for process in processes:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-        await _all_ended(processes)
-        self._processes.clear()
+        async with asyncio.TaskGroup() as group:
+            for worker in self._workers.values():
+                group.create_task(worker.leave("the service stops"))
+        for worker in self._workers.values():
+            await worker.process.wait()
+        self._workers.clear()
 
 
-async def _all_ended(processes: Sequence[asyncio.subprocess.Process]) -> None:
-    for process in processes:
-        await process.wait()
+def _memory_mib(pid: int) -> int:
+    """The memory of a process; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    except OSError:
+        return 0
 
 
 def worker_count(given: int | None) -> int:

@@ -12,7 +12,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from batten.agent.creation import record_prompt
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.agent.rules.verdict import Mode
+from batten.contract.errors import CallerError, Conflict, NoCredentials, NotFound
 from batten.contract.facts import (
     TERMINAL,
     RunCancelRequested,
@@ -24,23 +25,30 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
-from batten.control.specification import SURFACE, of_task
+from batten.control.permitted import check_task
+from batten.control.specification import SURFACE, asked_models
+from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder, open_sealed
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
+from batten.models.registry import PLACES, has_place
 from batten.protocols.hecate.creation import concealed, raised_budget, source_of
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.session.history import envelopes_of, facts_of
+from batten.session.history import envelopes_of, facts_of, prompts_of
 from batten.session.takeover import end_idle
 from batten.wiring.files import settings_of_files
 from batten.wiring.settings import run_settings
 from batten.wiring.spec import SessionSpec
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
+NOT_CONFIGURED = "model_not_configured"
 _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
+_PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
 _MOMENT_S = 3.0
 _CONTINUE = "Continue from where you stopped."
 
@@ -61,9 +69,14 @@ class Tasks:
         self.worker_id = this_worker()
         self.lease_s = LEASE_S
         self.redactor = Redactor.from_environment(base.environ)
+        self.workspaces = Workspaces(home, base.environ)
         self._home = home
         self._base = base
         self._key: SealKey | None = None
+
+    @property
+    def home(self) -> str:
+        return self._home
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -77,23 +90,29 @@ class Tasks:
 
     async def create(self, task: TaskCreated) -> SessionRow:
         """Create a task; nothing runs before it is started."""
+        return (await self.create_described(task))[0]
+
+    async def create_described(self, task: TaskCreated) -> tuple[SessionRow, TaskCreated]:
+        """The same, with the fact as it is stored: without secrets."""
+        check_task(task, self._base, self._mode)
         session_id, task_id = new_session_id(), new_task_id()
         stream = session_stream(SessionId(session_id))
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
-        path = self._workspace_of(task, task_id)
+        source = source_of(task)
+        path = source if task.workspace_mode == "in_place" else self.workspaces.of_task(task_id)
         opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
 
+        described = task
+
         def describe(recorder: Recorder) -> None:
-            recorder.record(self._described(recorder, task))
+            nonlocal described
+            described = self._described(recorder, task)
+            recorder.record(described)
 
         await self._created(new, [opened], describe)
         row = await self.journal.session(session_id)
         assert row is not None
-        return row
-
-    def _workspace_of(self, task: TaskCreated, task_id: str) -> str:
-        source = source_of(task)
-        return source if task.workspace_mode == "in_place" else f"{self._home}/workspaces/{task_id}"
+        return row, described
 
     def _described(self, recorder: Recorder, task: TaskCreated) -> TaskCreated:
         """The fact as it is stored: secrets hidden and long texts cut, the rest sealed."""
@@ -182,19 +201,26 @@ class Tasks:
         task = await self._known(session)
         if budget_micros_usd is not None:
             task = await self._raise_budget(session, task, budget_micros_usd, by)
-        return await self._queue(session, task, _CONTINUE, Origin(run=row), by=by)
+        prompt = _CONTINUE if task.execution_kind == "agent_loop" else None
+        return await self._queue(session, task, prompt, Origin(run=row), by=by)
 
     async def go_on(self, task_id: str, run_id: str, prompt: str, *, by: str) -> RunRow:
         """Continue an ended run with a further prompt."""
         row = await self._ended(task_id, run_id)
         session = await self.find(task_id)
-        return await self._queue(
-            session, await self._known(session), prompt, Origin(run=row), by=by
-        )
+        task = await self._known(session)
+        if task.execution_kind != "agent_loop":
+            raise CallerError(
+                f"{run_id} is of the kind {task.execution_kind}: only an agent's run is continued"
+                " with a prompt; retry or resume it"
+            )
+        return await self._queue(session, task, prompt, Origin(run=row), by=by)
 
     async def retry_from_turn(self, task_id: str, run_id: str, turn: int, *, by: str) -> RunRow:
         """Begin again before a turn of an ended run."""
-        row = await self._ended(task_id, run_id)
+        row = await self.run(task_id, run_id)
+        if row.outcome is None:
+            raise CallerError(f"{run_id} has not ended: it is {row.status}")
         until, turns = -1, 0
         async for envelope in envelopes_of(self.journal, run_id):
             if isinstance(envelope.data, TurnStarted):
@@ -213,9 +239,10 @@ class Tasks:
         Waits a moment for that; the run says whether it has ended.
         """
         row = await self.run(task_id, run_id)
+        reason = self.redactor.authored.text(reason)
         with suppress(Conflict):  # it has ended, or a worker claims it now and hears of the cancel
             if row.outcome is None and not row.cancel_requested:
-                asked = RunCancelRequested(by=by, reason=self.redactor.authored.text(reason))
+                asked = RunCancelRequested(by=by, reason=reason)
                 await self.journal.append(run_id, [asked], fence=None)
                 # Read again: the worker may have parked the run just before.
                 row = await self.run(task_id, run_id)
@@ -232,6 +259,44 @@ class Tasks:
                 async with asyncio.timeout(_MOMENT_S), aclosing(following) as pages:
                     await anext(pages, None)
         return await self.run(task_id, run_id)
+
+    async def delete(self, task_id: str) -> None:
+        """Remove a task with its runs, events, approvals and artifacts, and its workspaces.
+
+        Raises `Conflict` while one of its runs has not ended.
+        """
+        session = await self.find(task_id)
+        rows = await prompts_of(self.journal, session.session_id)
+        for row in rows:
+            if row.outcome is None:
+                raise Conflict(f"{row.run_id} is {row.status}: cancel it first", code="run_active")
+        await self._remove(session)
+        if session.surface == SURFACE:
+            paths = {row.workspace_path for row in rows}
+            await asyncio.to_thread(self.workspaces.remove, task_id, paths)
+
+    async def sweep(self) -> int:
+        """Remove the workspaces of tasks that are gone, however they went; returns how many."""
+        gone = 0
+        for task_id in await asyncio.to_thread(self.workspaces.task_ids):
+            if not await self.journal.sessions(task_id=task_id, limit=1):
+                await asyncio.to_thread(self.workspaces.remove, task_id, set())
+                gone += 1
+        return gone
+
+    async def _remove(self, session: SessionRow) -> None:
+        """Remove a session from the store; the worker of its last run may be about to leave it."""
+        journal = self.journal
+        assert isinstance(journal, SqliteJournal)
+        for pause_s in _PAUSES_S:
+            try:
+                await delete_session(journal, session.session_id, only_ended=True)
+                return
+            except Conflict as held:
+                if held.code != "session_held":
+                    raise
+            await asyncio.sleep(pause_s)
+        await delete_session(journal, session.session_id, only_ended=True)
 
     async def _ended(self, task_id: str, run_id: str) -> RunRow:
         row = await self.run(task_id, run_id)
@@ -268,13 +333,19 @@ class Tasks:
         by: str,
     ) -> RunRow:
         run_id = new_run_id()
+        if origin is None:
+            path = self.workspaces.path_for(task, session.task_id, run_id)
+        else:
+            path = origin.run.workspace_path
         provider, model = self._model_of(session, task)
-        spent = (await self.journal.spend(session.task_id)).cost_micros_usd
+        spent = 0
+        if origin is not None:
+            spent = (await self.journal.spend(session.task_id)).cost_micros_usd
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,
             provider=provider,
-            workspace_path=session.workspace_path,
+            workspace_path=path,
             workspace_mode=task.workspace_mode,
             prior_run_id=None if origin is None else origin.run.run_id,
             prior_cost_micros_usd=UNSET if origin is None else spent,
@@ -301,14 +372,32 @@ class Tasks:
         await self._created(new, facts, say)
         return await self.run(session.task_id, run_id)
 
+    def _mode(self) -> Mode:
+        """The permission mode of a task that names none."""
+        spec = replace(self._base, needs_model=False)
+        return run_settings(spec, None, settings_of_files(spec, self._home, self._home)).mode
+
     def _model_of(self, session: SessionRow, task: TaskCreated) -> tuple[str | None, str | None]:
-        """The provider and model of the next run. Raises `NoCredentials` if there is none."""
+        """The provider and model of the next run. Raises `CallerError` if there is none."""
         if task.execution_kind != "agent_loop":
             return None, None
-        spec = of_task(self._base, task)
+        spec = replace(self._base, models=asked_models(self._base, task))
+        if task.requested_provider is not UNSET:
+            spec = replace(spec, provider=task.requested_provider)
         found = settings_of_files(spec, session.workspace_path, self._home)
-        settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
+        try:
+            settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
+        except NoCredentials as error:
+            raise CallerError(error.message, code=NOT_CONFIGURED) from error
         provider, _, model = settings.models[0].partition("/")
+        place = PLACES.get(provider)
+        needs_key = () if place is None else place.key_variables
+        if needs_key and not has_place(provider, {**spec.environ, **found.env}):
+            raise CallerError(
+                f"the service has no key for {provider}; set {' or '.join(needs_key)} in its"
+                " environment, or ask for another model",
+                code=NOT_CONFIGURED,
+            )
         return provider, model
 
 

@@ -5,25 +5,34 @@ loaded, so that losing a race costs one transaction.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from batten.agent.ending import terminal_fact
+from batten.agent.execution import Execution
+from batten.agent.halt import Halt, HandedOver
 from batten.agent.progress import Progress
 from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome
 from batten.control.warm import WarmKeepers
 from batten.journal.contract import Journal, Lease, RunRow, SessionRow
 from batten.redact.redactor import Redactor
+from batten.session.takeover import queue_again
 from batten.session.worker import execute
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
+_log = logging.getLogger("batten.workers")
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.5
+_STORE_PAUSE_S = 1.0
+"""After an error of the store."""
 
 Specify = Callable[[RunRow, SessionRow], Awaitable[SessionSpec]]
 """The specification of a queued run's session."""
@@ -34,6 +43,8 @@ class Slots(Struct, frozen=True):
 
     runs: int = 16
     lease_s: float = 30.0
+    finish_s: float = 5.0
+    """For its runs to end after `stop`; the others are handed over."""
 
 
 class Worker:
@@ -48,9 +59,11 @@ class Worker:
         self._slots = slots or Slots()
         self._redact = Redactor.from_environment(opener.base.environ).text
         self._active: dict[str, asyncio.Task[None]] = {}
+        self._executions: dict[str, Execution] = {}
         self._look = asyncio.Event()
         self._warm = WarmKeepers()
         self._stopping = False
+        self._hands_over = False
 
     @property
     def busy(self) -> int:
@@ -58,9 +71,21 @@ class Worker:
         return len(self._active)
 
     def stop(self) -> None:
-        """Claim no more runs; `run` returns when the current ones have ended."""
+        """Claim no more runs. Those that do not end soon are handed over, at once if called again.
+
+        `run` returns then.
+        """
+        if self._stopping:
+            self._hand_over()
+        else:
+            asyncio.get_running_loop().call_later(self._slots.finish_s, self._hand_over)
         self._stopping = True
         self._look.set()
+
+    def _hand_over(self) -> None:
+        self._hands_over = True
+        for execution in self._executions.values():
+            execution.hand_over()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -78,55 +103,98 @@ class Worker:
             async for _ in wakes:
                 self._look.set()
 
+    def _look_later(self, error: JournalError) -> None:
+        _log.warning("the queue cannot be read: %s", error)
+        asyncio.get_running_loop().call_later(_STORE_PAUSE_S, self._look.set)
+
     async def _fill(self, group: asyncio.TaskGroup) -> None:
         """Start on as many queued runs as there are free slots."""
         free = self._slots.runs - len(self._active)
         if free <= 0:
             return
-        for row in await self._journal.queued(limit=free + len(self._active)):
+        try:
+            rows = await self._journal.queued(limit=free + len(self._active))
+        except JournalError as error:
+            self._look_later(error)
+            return
+        for row in rows:
             if row.run_id not in self._active and len(self._active) < self._slots.runs:
                 task = group.create_task(self._work(row))
                 self._active[row.run_id] = task
 
     async def _work(self, row: RunRow) -> None:
         try:
-            lease = await self._claim(row)
+            lease, held = await self._claim(row)
             if lease is not None:
-                await self._execute(row, lease)
+                await self._execute(row, lease, held)
         finally:
             del self._active[row.run_id]
             self._look.set()
 
-    async def _claim(self, row: RunRow) -> Lease | None:
-        try:
-            return await self._journal.claim(row.run_id, self._worker_id, self._slots.lease_s)
-        except (Conflict, NotFound):  # another worker was faster, or the run was deleted
-            return None
+    async def _claim(self, row: RunRow) -> tuple[Lease | None, Lease | None]:
+        """The leases of a run and of its session, in one transaction; None if it has another."""
+        stream = session_stream(SessionId(row.session_id or ""))
+        lease, held = await asyncio.gather(
+            *(
+                self._journal.claim(one, self._worker_id, self._slots.lease_s)
+                for one in (row.run_id, stream)
+            ),
+            return_exceptions=True,
+        )
+        for claimed in (lease, held):
+            if isinstance(claimed, JournalError) and not isinstance(claimed, NotFound):
+                self._look_later(claimed)
+            elif isinstance(claimed, BaseException) and not isinstance(claimed, BattenError):
+                raise claimed
+        session = held if isinstance(held, Lease) else None
+        if isinstance(lease, Lease):
+            return lease, session
+        # Another worker was faster, or the run was deleted.
+        await self._give_up(session)
+        return None, None
 
-    async def _execute(self, row: RunRow, lease: Lease) -> None:
-        journal = self._journal
+    async def _give_up(self, lease: Lease | None) -> None:
+        if lease is not None:
+            with suppress(JournalError):
+                await self._journal.release(lease)
+
+    async def _execute(self, row: RunRow, lease: Lease, held: Lease | None) -> None:
+        """Execute a claimed run; `held` is the lease of its session, unless another has it yet."""
         try:
-            async with self._renewing(lease):
-                opened = await self._open(row)
+            async with self._renewing(lease, held):
+                opened = await self._open(row, held)
         except Exception as error:  # even a bug must leave the run with an ending
             await self._fail(row, lease, error)
+            await self._give_up(held)
             return
         try:
-            await self._warm.hold(opened.keeper)
-            await execute(opened.session, row, lease)
-        except Conflict:
-            with suppress(JournalError):
-                await journal.release(lease)
+            if row.workspace_mode == "in_place":  # nobody comes back to a run's own workspace soon
+                await self._warm.hold(opened.keeper)
+            await execute(opened.session, row, lease, self._began)
+        except HandedOver:
+            with suppress(BattenError):  # then its lease runs out, and it is queued again
+                await queue_again(opened.session.deps, row, lease)
+        except (Conflict, JournalError):  # another worker has it, or the store fails
+            await self._give_up(lease)
+        except Exception as error:  # a bug in one run must not end the others
+            _log.error("run %s failed", row.run_id, exc_info=error)
+            await self._fail(row, lease, error)
         finally:
+            self._executions.pop(row.run_id, None)
             await opened.session.leave()
             await opened.close()
 
-    async def _open(self, row: RunRow) -> OpenedSession:
+    def _began(self, execution: Execution) -> None:
+        self._executions[execution.run_id] = execution
+        if self._hands_over:
+            execution.hand_over()
+
+    async def _open(self, row: RunRow, held: Lease | None) -> OpenedSession:
         """Open the run's session; its last worker may be just about to leave it."""
         session = await self._journal.session(row.session_id or "")
         if session is None:
             raise NotFound(f"{row.run_id} belongs to no session")
-        spec = await self._specify(row, session)
+        spec = replace(await self._specify(row, session), lease=held)
         pause_s, waited_s = _FIRST_PAUSE_S, 0.0
         while True:
             try:
@@ -139,13 +207,15 @@ class Worker:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     @asynccontextmanager
-    async def _renewing(self, lease: Lease) -> AsyncGenerator[None]:
-        """Keep the run's lease while its session is being opened."""
+    async def _renewing(self, lease: Lease, held: Lease | None) -> AsyncGenerator[None]:
+        """Keep the leases of the run and its session while that is being opened."""
 
         async def renew() -> None:
             while True:
                 await asyncio.sleep(self._slots.lease_s / 3)
-                await self._journal.renew(lease, self._slots.lease_s)
+                for one in (held, lease):
+                    if one is not None:
+                        await self._journal.renew(one, self._slots.lease_s)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -159,8 +229,10 @@ class Worker:
         """End a run whose session could not be opened, with the reason."""
         outcome, code = _ending_of(error)
         message = self._redact(str(error))
-        fact = terminal_fact(outcome, message, Progress(), 0, code=code)
-        with suppress(JournalError):  # then its lease runs out, and it is queued again
+        by = error.by if isinstance(error, Halt) else "runtime"
+        fact = terminal_fact(outcome, message, Progress(), 0, by=by, code=code)
+        # Else its lease runs out and it is queued again, or it has an ending.
+        with suppress(BattenError):
             await self._journal.append(row.run_id, [fact], fence=lease.fence)
             await self._journal.release(lease)
 
@@ -171,6 +243,8 @@ class Worker:
 
 def _ending_of(error: Exception) -> tuple[Outcome, str]:
     """The outcome and code of a run whose session could not be opened."""
+    if isinstance(error, Halt):
+        return error.outcome, ""
     if isinstance(error, JournalError):
         return "store", error.code
     if isinstance(error, BattenError):

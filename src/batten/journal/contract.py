@@ -261,6 +261,10 @@ class Log(Protocol):
         """Facts of all runs with a position greater than `after`."""
         ...
 
+    async def position(self) -> int:
+        """The position of the last fact that was stored; 0 before the first."""
+        ...
+
     def follow(
         self, run_id: str, *, after: int = -1, types: frozenset[str] | None = None
     ) -> AsyncGenerator[list[Stored], None]:
@@ -336,10 +340,7 @@ class Queue(Protocol):
         ...
 
     def follow_queue(self) -> AsyncGenerator[None, None]:
-        """Yields at once, and then whenever a run was queued, in any process.
-
-        It wakes up for nothing else. Ends when the generator or the journal is closed.
-        """
+        """Yields at once, and whenever a run was queued, in any process; ends when closed."""
         ...
 
     async def held(self, *, limit: int = 1000) -> list[RunRow]:
@@ -387,10 +388,7 @@ class Rows(Protocol):
         ...
 
     async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
-        """Stored ids from `first` to `last`, both included, in order; session streams are no runs.
-
-        Such a range is all ids that begin alike.
-        """
+        """Stored ids from `first` to `last`, both included, in order; streams are no runs."""
         ...
 
     async def ledger(self, run_id: str) -> list[LedgerRow]: ...
@@ -469,9 +467,9 @@ class Upkeep(Protocol):
     def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
     ) -> Awaitable[Stored | None]:
-        """Remove the facts with a sequence below `before`, keep a base, append the marker.
+        """Remove the facts below `before`, keep a base with `base_state`, append the marker.
 
-        `base_state` is the caller's own fold of the removed facts, stored with the base.
+        That state is the caller's own fold of the removed facts.
         """
         ...
 

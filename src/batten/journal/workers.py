@@ -22,7 +22,10 @@ _PREFIX = "worker-"
 def this_worker() -> str:
     """The id of this process as a worker, constant for its lifetime."""
     pid = os.getpid()
-    return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
+    if pid not in _ids:
+        _ids.clear()  # those of the processes that forked us
+        _ids[pid] = f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
+    return _ids[pid]
 
 
 def lease_seconds(environ: Mapping[str, str]) -> float:
@@ -125,6 +128,7 @@ def _started(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+_ids: dict[int, str] = {}
 _machines: dict[int, str] = {}
 
 

@@ -18,11 +18,13 @@ _PAGE = 256
 
 async def envelopes_of(journal: Journal, run_id: str) -> AsyncGenerator[Envelope, None]:
     """The stored envelopes of one run, in order."""
-    after = -1
-    while page := await journal.read(run_id, after=after):
+    after, is_full = -1, True
+    while is_full:
+        page = await journal.read(run_id, after=after, limit=_PAGE)
         for stored in page:
             yield decode(stored.body)
-        after = page[-1].sequence
+            after = stored.sequence
+        is_full = len(page) == _PAGE
 
 
 async def facts_of(
@@ -39,9 +41,12 @@ async def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
     """The session's own runs, oldest first; child runs have a conversation of their own."""
     rows: list[RunRow] = []
     after: str | None = None
-    while page := await journal.runs(session_id=session_id, after=after, limit=_PAGE):
+    is_full = True
+    while is_full:
+        page = await journal.runs(session_id=session_id, after=after, limit=_PAGE)
         rows += [row for row in page if row.parent_run_id is None]
-        after = page[-1].run_id
+        is_full = len(page) == _PAGE
+        after = page[-1].run_id if page else None
     return rows[::-1]
 
 
@@ -138,7 +143,12 @@ async def past_runs(
 
 
 async def prune(
-    journal: Journal, key: Callable[[], SealKey], row: RunRow, before: int
+    journal: Journal,
+    key: Callable[[], SealKey],
+    row: RunRow,
+    before: int,
+    *,
+    reason: str = "operator",
 ) -> Stored | None:
     """Remove the beginning of an ended run; the base keeps the conversation so far, sealed."""
     if row.outcome is None:
@@ -148,4 +158,4 @@ async def prune(
         conversation = Conversation()
         await read_back(conversation, journal, key, row.session_id, Until(row.run_id, before - 1))
         state = key().seal(conversation.snapshot(), row.run_id.encode())
-    return await journal.prune(row.run_id, before=before, reason="operator", base_state=state)
+    return await journal.prune(row.run_id, before=before, reason=reason, base_state=state)

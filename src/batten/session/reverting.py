@@ -55,11 +55,17 @@ async def patches_left_open(
     """The status of patches that a dead process left as proposed, judged by their files."""
     found: list[Fact] = []
     for row in await journal.artifacts(run.run_id, kind="patch"):
-        if row.status == "proposed" and "reverted_from_artifact_id" not in row.metadata:
+        if row.status == "proposed" and is_unattended(row):
             status = await _became(journal, key, run, row)
             if status is not None:
                 found.append(facts.ArtifactUpdated(row.artifact_id, "status", "proposed", status))
     return found
+
+
+def is_unattended(row: ArtifactRow) -> bool:
+    """Whether the run itself applies a patch: it is no inverse, and waits for no review."""
+    metadata = row.metadata
+    return "reverted_from_artifact_id" not in metadata and metadata.get("auto_apply", True)
 
 
 async def _became(
@@ -70,7 +76,7 @@ async def _became(
         body = patches.decode(
             await open_sealed(journal, key(), str(row.metadata["sealed_artifact_id"]))
         )
-        present = files.read_if_present((await _root_of(journal, run)).resolve(body.path))
+        present = files.read_if_present((await root_of(journal, run)).resolve(body.path))
     except (CallerError, Refused):
         return None
     data = None if present is None else present.data
@@ -79,7 +85,7 @@ async def _became(
     return "rejected" if data == body.before else None
 
 
-async def _root_of(journal: Journal, run: RunRow, *protected: str) -> Root:
+async def root_of(journal: Journal, run: RunRow, *protected: str) -> Root:
     """The directories that the run could write, as far as they still exist."""
     beside: list[str] = []
     async for fact in facts_of(journal, run.run_id):
@@ -113,7 +119,22 @@ async def revert_run(
     rows = await applied_patches(journal, run.run_id, paths)
     if not rows:
         raise Conflict(f"{run.run_id} has no change in force to revert")
-    root = await _root_of(journal, run, home)
+    return await revert_patches(journal, key, redactor, run, rows, home=home, by=by, reason=reason)
+
+
+async def revert_patches(
+    journal: Journal,
+    key: SealKey,
+    redactor: Redactor,
+    run: RunRow,
+    rows: list[ArtifactRow],
+    *,
+    home: str,
+    by: str,
+    reason: str,
+) -> list[str]:
+    """Revert these patches of a run, given in the order they were applied; all or none."""
+    root = await root_of(journal, run, home)
     bodies = [
         patches.decode(await open_sealed(journal, key, str(row.metadata["sealed_artifact_id"])))
         for row in rows
@@ -126,7 +147,7 @@ async def revert_run(
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
     done += [
         facts.ToolMultiEditReverted(patch_artifact_ids=ids, reverted_by=by, reason=reason)
-        for ids in await _multi_edits(journal, run.run_id, {row.artifact_id for row in rows})
+        for _, ids in await multi_edits(journal, run.run_id, {row.artifact_id for row in rows})
     ]
     told = await journal.append(run.run_id, done, fence=None)
     await journal.append(run.run_id, _references(told), fence=None)
@@ -178,13 +199,15 @@ async def _keep(
     return kept
 
 
-async def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> list[list[str]]:
-    """The patches of each multi-file edit that was reverted completely."""
+async def multi_edits(
+    journal: Journal, run_id: str, changed: set[str]
+) -> list[tuple[str, list[str]]]:
+    """The call and the patches of each multi-file edit that is among these patches completely."""
     return [
-        fact.patch_artifact_ids
+        (fact.tool_call_id, fact.patch_artifact_ids)
         async for fact in facts_of(journal, run_id)
         if isinstance(fact, facts.ToolMultiEditProposed)
-        and reverted.issuperset(fact.patch_artifact_ids)
+        and changed.issuperset(fact.patch_artifact_ids)
     ]
 
 

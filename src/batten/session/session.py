@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import UNSET
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, queue_run
 from batten.agent.deps import RunDeps, ToolboxMaker
@@ -89,22 +90,25 @@ class Session:
         return await cls(deps, session_id, task_id, lease, settings)._located()
 
     @classmethod
-    async def resume(cls, deps: RunDeps, row: SessionRow, settings: RunSettings) -> Self:
-        """Resume a session. Raises `Conflict` while another process holds it."""
-        stream = session_stream(SessionId(row.session_id))
-        try:
-            lease = await deps.journal.claim(stream, deps.worker_id, deps.lease_s)
-        except Conflict as error:
-            raise Conflict(
-                f"session {row.session_id} is in use by another process; wait for its end, or "
-                f"branch from one of its runs ({error})"
-            ) from error
+    async def resume(
+        cls, deps: RunDeps, row: SessionRow, settings: RunSettings, lease: Lease | None = None
+    ) -> Self:
+        """Resume a session. Raises `Conflict` while another process holds it.
+
+        `lease` is that of a worker that has claimed it already: it waits for the facts of its run,
+        which are written after those of the session.
+        """
+        is_held = lease is not None
+        if lease is None:
+            lease = await _claim(deps, row)
         session = cls(deps, row.session_id, row.task_id, lease, settings)
         deps.hooks.source = "resume"
         known = row.settings and await settings_of(row, deps.journal, deps.seal_key)
         if settings != known:
-            await _configure(session._recorder, settings)
-        return await session._located()
+            written = _configure(session._recorder, settings)
+            if not is_held:
+                await written
+        return session if is_held else await session._located()
 
     @classmethod
     async def branch(
@@ -247,7 +251,8 @@ class Session:
             self._lease,
         )
         if row.cancel_requested:
-            await execution.cancel("runtime", "a cancel was requested before the process died")
+            asked = await cancel_request(self.deps.journal, row.run_id)
+            await execution.cancel(asked.by, asked.reason)
         return execution
 
     async def renew(self) -> None:
@@ -348,6 +353,17 @@ class Session:
         rows = await history.prompts_of(self.deps.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id
+
+
+async def _claim(deps: RunDeps, row: SessionRow) -> Lease:
+    stream = session_stream(SessionId(row.session_id))
+    try:
+        return await deps.journal.claim(stream, deps.worker_id, deps.lease_s)
+    except Conflict as error:
+        raise Conflict(
+            f"session {row.session_id} is in use by another process; wait for its end, or "
+            f"branch from one of its runs ({error})"
+        ) from error
 
 
 async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:

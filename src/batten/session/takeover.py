@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract import facts
@@ -19,6 +20,9 @@ from batten.journal.workers import disconnection, is_abandoned
 from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of
 from batten.session.requests import cancelled
+
+_MOST_STARTS = 5
+"""Without progress between them; then a run is not started again by itself."""
 
 
 class Holder(Protocol):
@@ -53,6 +57,10 @@ async def take_over(
     journal = deps.journal
     if lease is None:
         lease = await journal.claim(row.run_id, deps.worker_id, deps.lease_s)
+    if then == "go on" and not row.fence:
+        # Nobody has executed it, so nothing is open. The run's next facts wait for this one.
+        journal.append(row.run_id, [_started(lease)], fence=lease.fence)
+        return lease
     left = _Left()
     since_at, since = row.created_at, -1
     async for envelope in envelopes_of(journal, row.run_id):
@@ -70,7 +78,7 @@ async def take_over(
         )
     go_on = then != "end"
     if then == "go on":
-        closing.append(facts.RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
+        closing.append(_started(lease))
     closing += await patches_left_open(journal, deps.seal_key, row)
     closing += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
@@ -89,9 +97,13 @@ async def take_over(
 
 async def end_abandoned(deps: Holder, row: RunRow) -> None:
     """Write the missing ending of an abandoned run."""
+    if row.cancel_requested:
+        asked = await cancel_request(deps.journal, row.run_id)
+        await end_idle(deps, row, "cancelled", asked.reason, asked.by)
+        return
     lost = is_abandoned(row)
     why = "the process that ran it is gone" if lost else "a later prompt came while it waited"
-    await end_idle(deps, row, "cancelled" if row.cancel_requested else "interrupted", why)
+    await end_idle(deps, row, "interrupted", why)
 
 
 async def end_idle(
@@ -102,19 +114,45 @@ async def end_idle(
     by: str = "runtime",
     *,
     closed_by: str = "runtime",
+    lease: Lease | None = None,
 ) -> None:
     """End a run that no worker executes: queued, parked or abandoned."""
-    lease = await take_over(deps, row, "end", closed_by=closed_by)
+    lease = await take_over(deps, row, "end", lease, closed_by=closed_by)
     fact = terminal_fact(outcome, why, await progress_of(deps.journal, row), 0, by=by)
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)
 
 
-async def queue_again(deps: Holder, row: RunRow) -> None:
-    """Close what the lost worker of a run left open, and let another worker go on with it."""
-    lease = await take_over(deps, row, "queue")
+async def queue_again(deps: Holder, row: RunRow, lease: Lease | None = None) -> bool:
+    """Close what the last worker of a run left open, and let another worker go on with it.
+
+    A run that has cost several workers without any progress is ended instead: it would take down
+    one worker after another. Returns whether it is queued. `lease` is that of a worker that hands
+    the run over.
+    """
+    lost = await _starts_in_vain(deps.journal, row.run_id)
+    if lost >= _MOST_STARTS:
+        why = f"it was started {lost} times in succession and each time lost its worker"
+        await end_idle(deps, row, "interrupted", why, lease=lease)
+        return False
+    lease = await take_over(deps, row, "queue", lease)
     await deps.journal.append(row.run_id, [queued_again(row)], fence=lease.fence)
     await deps.journal.release(lease)
+    return True
+
+
+async def _starts_in_vain(journal: Journal, run_id: str) -> int:
+    """How often a run was started since anything of it was done."""
+    starts = 0
+    async for envelope in envelopes_of(journal, run_id):
+        match envelope.data:
+            case facts.RunStarted():
+                starts += 1
+            case facts.AssistantMessageComplete() | facts.ToolCompleted():
+                starts = 0
+            case _:
+                pass
+    return starts
 
 
 async def progress_of(journal: Journal, row: RunRow) -> Progress:
@@ -153,6 +191,10 @@ class _Left:
                 self.turn = None
             case _:
                 pass
+
+
+def _started(lease: Lease) -> facts.RunStarted:
+    return facts.RunStarted(worker_id=lease.worker_id, lease_until=lease.until)
 
 
 def _lost_turn(turn: int, *, will_retry: bool) -> facts.TurnFailed:

@@ -4,10 +4,12 @@ A worker opens the session of a run (`Session.resume`) with `parking` deps, pass
 `execute`, and leaves the session (`Session.leave`).
 """
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
-from batten.agent.execution import Ended
+from batten.agent.execution import Ended, Execution
 from batten.agent.halt import Parked
 from batten.agent.settings import RunSettings
 from batten.contract.envelope import timestamp
@@ -42,13 +44,21 @@ def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:
     return replace(deps, requests=requests)
 
 
-async def execute(session: Session, row: RunRow, lease: Lease | None = None) -> Ended | None:
+async def execute(
+    session: Session,
+    row: RunRow,
+    lease: Lease | None = None,
+    began: Callable[[Execution], None] | None = None,
+) -> Ended | None:
     """Claim a run of this session and execute it to its end; None if it was parked.
 
     Raises `Conflict` if it has another worker, or if it is not its turn. `lease` is that of a
-    worker that has claimed the run already.
+    worker that has claimed the run already. `began` gets the execution, which may be handed over:
+    then this raises `HandedOver`.
     """
     execution = await session.claim(row, lease)
+    if began is not None:
+        began(execution)
     try:
         return await execution.finish()
     except Parked:

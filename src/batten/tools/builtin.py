@@ -26,9 +26,15 @@ def builtin_tools(
     lent: Lent | None = None,
     grace_s: float = GRACE_S,
     directories: tuple[str, ...] = (),
+    longest_s: float | None = None,
 ) -> list[Tool]:
-    """In the order they are offered to the model."""
-    root = Root(workspace, writable=directories, protected=keeper.policy.protected)
+    """In the order they are offered to the model. `longest_s` bounds each command."""
+    root = Root(
+        workspace,
+        writable=directories,
+        protected=keeper.policy.protected,
+        read_only=keeper.policy.read_only,
+    )
     changes = CommandChanges(root)
     lent = lent or Lent()
     return [
@@ -38,7 +44,7 @@ def builtin_tools(
         MultiEdit(root, lent.documents, changes),
         Glob(root),
         Grep(root),
-        Bash(keeper, redactor, lent.terminals, grace_s, changes),
+        Bash(keeper, redactor, lent.terminals, grace_s, changes, longest_s),
         TodoWrite(),
         *web_tools(environ),
         SaveMemory(home, workspace),

@@ -62,6 +62,15 @@ class ToolContext(Protocol):
     @property
     def turn_index(self) -> int: ...
 
+    @property
+    def auto_apply(self) -> bool:
+        """Whether edits change files. If not, they stay proposed until a client decides."""
+        ...
+
+    async def proposals(self) -> dict[str, bytes | None]:
+        """The contents that the run's undecided edits would give files, by path as shown."""
+        ...
+
     def record(self, *facts: Fact) -> Awaitable[object]:
         """Append facts in order. Awaiting waits until they are durable."""
         ...
@@ -130,6 +139,12 @@ class Tool(Protocol):
         """Run the call. The arguments have passed the schema. A failure that the model should see
         is an output; an exception is a bug. Cancellation ends everything the call started."""
         ...
+
+
+def judged(tool: Tool) -> Tool:
+    """The tool whose rules and hooks hold for this one: the one it stands for, else itself."""
+    stands_for: Tool = getattr(tool, "stands_for", tool)
+    return stands_for
 
 
 class BoundedTool(Protocol):

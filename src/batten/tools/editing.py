@@ -14,7 +14,7 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.command_changes import CommandChanges
 from batten.tools.contract import Effect, ToolContext, ToolOutput, failure, object_schema
-from batten.tools.lent import Documents, change, held
+from batten.tools.lent import Documents, change
 from batten.tools.paths import (
     REPORTED_ERRORS,
     FileTool,
@@ -26,7 +26,7 @@ from batten.tools.paths import (
 from batten.workspace import files, patches
 from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
 from batten.workspace.edit import Edited
-from batten.workspace.patches import PatchBody
+from batten.workspace.patches import UNDER_REVIEW, PatchBody
 from batten.workspace.root import Root
 
 _REPLACEMENT = {
@@ -51,13 +51,18 @@ class _EditingTool(FileTool):
         self._changes = changes
 
     async def _change(self, bodies: Sequence[PatchBody], context: ToolContext) -> list[str]:
-        """Propose these patches durably, then apply them; returns the ids of their artifacts."""
+        """Propose these patches durably, then apply them; returns the ids of their artifacts.
+
+        Under review they stay proposed: no file is written.
+        """
         kept = [await _keep(body, context) for body in bodies]
         ids = [artifact_id for artifact_id, _ in kept]
         if not ids:
             return ids
         summary = "; ".join(summary for _, summary in kept)
         await context.record(_proposed(self.kind, context, bodies[0], ids, summary))
+        if not context.auto_apply:
+            return ids
         # No cancellation can separate the change from its record: changes on disk await nothing,
         # and a client's `apply` delays cancellation until its result is known.
         try:
@@ -89,7 +94,7 @@ class WriteFile(_EditingTool):
         try:
             place = self._root.resolve(arguments["file_path"], "write")
             after = as_bytes(arguments["content"])
-            present = (await held(self._lent, [place])).get(place.path)
+            present = (await self._held([place], context)).get(place.path)
             present = present or files.read_if_present(place)
             if present is None:
                 body = patches.propose(place.shown, None, after)
@@ -103,9 +108,8 @@ class WriteFile(_EditingTool):
         except REPORTED_ERRORS as error:
             reason = error.message.removeprefix("Could not write file: ")
             return failed(error, f"Could not write file: {reason}")
-        return ToolOutput(
-            text=f"Wrote {len(after)} bytes to {place.shown}", artifact_id=artifact_id
-        )
+        text = f"Wrote {len(after)} bytes to {place.shown}"
+        return ToolOutput(text=_told(text, place.shown, context), artifact_id=artifact_id)
 
 
 class EditFile(_EditingTool):
@@ -131,7 +135,7 @@ class EditFile(_EditingTool):
         try:
             place = self._root.resolve(path, "write")
             edits = [_edit(path, arguments)]
-            theirs = await held(self._lent, [place])
+            theirs = await self._held([place], context)
             planned = await unhurried([place], lambda: plan(self._root, edits, theirs))
             artifact_id = (await self._change(planned.bodies, context))[0]
         except NotFound as error:
@@ -140,7 +144,8 @@ class EditFile(_EditingTool):
             return failure(error.reason.explain(self.subject(arguments)), error.reason.kind)
         except REPORTED_ERRORS as error:
             return failed(error)
-        return ToolOutput(text=_report(planned.edited[0], place.shown), artifact_id=artifact_id)
+        text = _told(_report(planned.edited[0], place.shown), place.shown, context)
+        return ToolOutput(text=text, artifact_id=artifact_id)
 
 
 class MultiEdit(_EditingTool):
@@ -180,13 +185,14 @@ class MultiEdit(_EditingTool):
         try:
             edits = [_edit(_path_of(edit, arguments), edit) for edit in arguments["edits"]]
             places = [self._root.resolve(edit.path, "write") for edit in edits]
-            theirs = await held(self._lent, places)
+            theirs = await self._held(places, context)
             planned = await unhurried(places, lambda: plan(self._root, edits, theirs))
             await self._change(planned.bodies, context)
         except REPORTED_ERRORS as error:
             return failed(error)
         paths = ", ".join(body.path for body in planned.bodies)
-        return ToolOutput(text=f"Applied {len(edits)} edits to {paths or 'nothing'}")
+        text = f"Applied {len(edits)} edits to {paths or 'nothing'}"
+        return ToolOutput(text=_told(text, paths, context))
 
 
 def _path_of(edit: dict[str, Any], arguments: dict[str, Any]) -> str:
@@ -208,6 +214,16 @@ def _report(edited: Edited, path: str) -> str:
     return f"Applied edit to {path}{loosely}"
 
 
+def _told(text: str, paths: str, context: ToolContext) -> str:
+    """What the model is told of a change: whether files were written."""
+    if context.auto_apply or not paths:
+        return text
+    return (
+        f"Proposed a change to {paths}. Nothing is written: the change waits for review. "
+        "`read_file` and further edits see the proposed content, commands see the old one."
+    )
+
+
 async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
     """Store a patch artifact; returns its id and a one-line summary."""
     diff = patches.readable(body)
@@ -227,6 +243,7 @@ async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
             **patches.metadata(body, diff.stats),
             "produced_by_tool_call_id": context.call_id,
             "sealed_artifact_id": sealed_id,
+            **({} if context.auto_apply else UNDER_REVIEW),
         },
     )
     return artifact_id, summary
@@ -235,11 +252,11 @@ async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
 def _proposed(
     kind: ToolKind, context: ToolContext, first: PatchBody, ids: list[str], summary: str
 ) -> facts.Fact:
-    call_id, name = context.call_id, context.tool_name
+    call_id, name, applies = context.call_id, context.tool_name, context.auto_apply
     if kind == "multi_edit":
-        return facts.ToolMultiEditProposed(call_id, ids, summary, auto_apply=True, tool_name=name)
+        return facts.ToolMultiEditProposed(call_id, ids, summary, applies, tool_name=name)
     proposed = facts.ToolFileWriteProposed if first.before is None else facts.ToolEditProposed
-    return proposed(call_id, first.path, ids[0], summary, auto_apply=True, tool_name=name)
+    return proposed(call_id, first.path, ids[0], summary, applies, tool_name=name)
 
 
 def _applied(kind: ToolKind, context: ToolContext, first: PatchBody, ids: list[str]) -> facts.Fact:

@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from batten.contract.errors import BattenError, CallerError, ProviderError, Refused
-from batten.tools.contract import ToolOutput
-from batten.tools.lent import Documents
+from batten.tools.contract import ToolContext, ToolOutput
+from batten.tools.lent import Documents, held
+from batten.workspace import files
 from batten.workspace.root import Access, ResolvedPath, Root
 
 REPORTED_ERRORS = (CallerError, ProviderError, Refused)
@@ -27,6 +28,23 @@ class FileTool:
     def __init__(self, root: Root, lent: Documents | None = None) -> None:
         self._root = root
         self._lent = lent
+
+    @property
+    def root(self) -> Root:
+        return self._root
+
+    async def _held(
+        self, places: Sequence[ResolvedPath], context: ToolContext
+    ) -> dict[str, files.Content]:
+        """Contents that count instead of those on disk, by path: the client's, or proposed ones."""
+        contents = await held(self._lent, places)
+        if not context.auto_apply:
+            proposals = await context.proposals()
+            for place in places:
+                data = proposals.get(place.shown)
+                if data is not None:
+                    contents[place.path] = files.Content(data, files.mode_of(place))
+        return contents
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments.get(self.path_argument, "."))

@@ -13,7 +13,7 @@ from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput, object_schema
-from batten.tools.lent import Documents, held
+from batten.tools.lent import Documents
 from batten.tools.paths import REPORTED_ERRORS, FileTool, failed, unhurried
 from batten.workspace import files
 from batten.workspace.root import ResolvedPath, Root
@@ -58,7 +58,7 @@ class ReadFile(FileTool):
         path: str = arguments["file_path"]
         try:
             place = self._root.resolve(path)
-            theirs = await held(self._lent, [place])
+            theirs = await self._held([place], context)
             mime = None if theirs else _image_type(place)
             if mime is not None:
                 return _picture(place, mime, context)

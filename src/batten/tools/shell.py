@@ -106,12 +106,15 @@ class Bash:
         terminals: Terminals | None = None,
         grace_s: float = GRACE_S,
         changes: CommandChanges | None = None,
+        longest_s: float | None = None,
     ) -> None:
         """Commands run through the keeper, or in `terminals` that a client lends."""
         self._changes = changes
         self._spawner: Terminals = keeper if terminals is None else terminals
         self._redactor = redactor
         self._grace_s = grace_s
+        self._longest_s = LONGEST_TIMEOUT_S if longest_s is None else longest_s
+        usual_s = min(DEFAULT_TIMEOUT_S, self._longest_s)
         network = "on" if terminals is not None or keeper.policy.network else "off"
         self.spec = ToolSpec(
             name="bash",
@@ -124,7 +127,7 @@ class Bash:
                 command={"type": "string"},
                 timeout={
                     "type": "number",
-                    "description": f"Seconds; {DEFAULT_TIMEOUT_S:g} if absent.",
+                    "description": f"Seconds; {usual_s:g} if absent.",
                 },
                 description={"type": "string", "description": "A few words for people."},
             ),
@@ -143,7 +146,7 @@ class Bash:
             self._changes.end(began, context)
 
     async def _run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        timeout_s = min(float(arguments.get("timeout", DEFAULT_TIMEOUT_S)), LONGEST_TIMEOUT_S)
+        timeout_s = min(float(arguments.get("timeout", DEFAULT_TIMEOUT_S)), self._longest_s)
         command = await self._spawner.spawn(arguments["command"])
         context.record(
             ToolShellCommand(

@@ -147,7 +147,7 @@ async def _session(
     spec: SessionSpec, deps: RunDeps, settings: RunSettings, earlier: Earlier | None
 ) -> Session:
     if earlier is not None and earlier.run is None and not spec.fork:
-        return await Session.resume(deps, earlier.row, settings)
+        return await Session.resume(deps, earlier.row, settings, spec.lease)
     session_id = await new_id(spec, deps.journal)
     if earlier is None or earlier.run is None:
         return await Session.open(deps, settings, surface=spec.surface, session_id=session_id)

@@ -114,6 +114,7 @@ class SessionParts:
             protected=protected,
             added=found.env,
             network=spec.network,
+            read_only=spec.read_only,
             mode=spec.sandbox,
             limits=_limits(found.sandbox),
             sockets=found.sandbox.sockets or (),
@@ -310,6 +311,7 @@ class SessionParts:
             deps.lent,
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
             deps.directories,
+            self._spec.command_seconds,
         )
         tools += [AskUser(deps), *self._own_tools]
         if self._spec.child_runs:

@@ -35,6 +35,7 @@ _COPIED = (
         "output_schema",
         "fail_on",
         "tools",
+        "auto_apply",
     ),
 )
 """Fields that a specification and the settings of a run share; None leaves them as they are."""
@@ -69,7 +70,9 @@ def run_settings(
     changes: dict[str, Any] = ({} if goes_on else _OF_INVOCATION) | {
         name: value for name in _COPIED if (value := getattr(spec, name)) is not None
     }
-    if spec.models or spec.fallback_models or earlier is None:
+    if not spec.needs_model:
+        changes["models"] = ()
+    elif spec.models or spec.fallback_models or earlier is None:
         models = spec.models or (earlier.models[:1] if earlier else ())
         models = models or (found.model or _default_model(spec.environ),)
         names = (*models, *(spec.fallback_models or found.fallback_models))

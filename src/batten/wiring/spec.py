@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
     from batten.contract.facts import Fact
+    from batten.journal.contract import Lease
     from batten.settings.contract import Settings
     from batten.tools.contract import Tool
 
@@ -49,6 +50,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The id of the new session; generated if None."""
     resume: str | None = None
     """The session to resume, by its id or that of one of its runs."""
+    lease: "Lease | None" = None
+    """The lease of the session to resume, if whoever resumes it has claimed it already."""
     resume_newest: bool = False
     """Resume the newest session of the workspace."""
     fork: bool = False
@@ -75,6 +78,10 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The git worktree to work in, by its name; empty for a new one with a generated name. A
     session that began in one goes on in it.
     """
+    worktree_base: str = ""
+    """The branch that a new worktree begins at; empty for the current commit."""
+    needs_model: bool = True
+    """False for runs that make one call and ask no model."""
     models: tuple[str, ...] = ()
     fallback_models: tuple[str, ...] = ()
     provider: str | None = None
@@ -123,10 +130,16 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     own_tools: "tuple[Tool, ...]" = ()
     """Tools of the embedding program, offered beside the built-in ones."""
     child_runs: bool = True
+    auto_apply: bool | None = None
+    """False: edits stay proposed patches, for review."""
 
     sandbox: Literal["auto", "bwrap", "landlock", "none"] = "auto"
     network: bool = False
     """Whether commands may use the network."""
+    read_only: bool = False
+    """Whether no tool and no command may change the workspace."""
+    command_seconds: float | None = None
+    """The longest that one command may take; None for the usual bounds."""
 
     bare: bool = False
     """Read no settings files, instructions, memory, hooks, skills, plugins or tool servers."""

@@ -55,7 +55,7 @@ def continued_workspace(spec: SessionSpec, home: str) -> str | None:
     place, known = _place(spec), worktrees_of(spec, home)
     path = known.path_of(place, spec.worktree)
     tree = known.holding(path)
-    return _inside(path, place, place if tree is None else tree.repository)
+    return inside(path, place, place if tree is None else tree.repository)
 
 
 async def open_worktree(
@@ -76,10 +76,12 @@ async def open_worktree(
     check_name(name)
     found = None if earlier is None else known.holding(known.path_of(place, name))
     if found is None:
-        found = await asyncio.to_thread(known.create, place, name, again=earlier is not None)
-        workspace = _inside(found.path, place, found.repository)
+        found = await asyncio.to_thread(
+            known.create, place, name, again=earlier is not None, branch=spec.worktree_base
+        )
+        workspace = inside(found.path, place, found.repository)
         return _opened(spec, known, found, workspace, known.hold(found), is_new=True)
-    workspace = _inside(found.path, place, found.repository)
+    workspace = inside(found.path, place, found.repository)
     again, held = await asyncio.to_thread(known.reopen, found)
     return _opened(spec, known, again, workspace, held, is_new=False)
 
@@ -99,6 +101,7 @@ def _place(spec: SessionSpec) -> str:
     return path
 
 
-def _inside(path: str, place: str, top: str) -> str:
+def inside(path: str, place: str, top: str) -> str:
+    """The folder in a worktree that corresponds to a place in the repository at `top`."""
     below = os.path.relpath(place, top)
     return path if below == "." or below.startswith("..") else os.path.join(path, below)

@@ -31,7 +31,7 @@ _QUIET = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
 }
-_HARMLESS = ("--no-pager", "-c", f"core.hooksPath={os.devnull}")
+HARMLESS = ("--no-pager", "-c", f"core.hooksPath={os.devnull}")
 STATUS = ("status", "--porcelain", "-z", "--ignore-submodules=all")
 _HELD_BACK = frozenset(
     {"HEAD", "commondir", "config", "config.worktree", "gitdir", "hooks", "modules", "worktrees"}
@@ -75,6 +75,11 @@ def find_repository(directory: str) -> Repository | None:
     shared = os.path.join(own, "commondir")
     common = os.path.join(own, first_text(shared).strip()) if os.path.isfile(shared) else own
     return Repository(top, os.path.realpath(own), os.path.realpath(common))
+
+
+def quiet_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of git without the user's and the machine's configuration."""
+    return command_environment(_QUIET, source=environ)
 
 
 def first_text(path: str) -> str:
@@ -135,6 +140,8 @@ class Git:
     ) -> None:
         self._program = program
         self._found = found
+        self.directory = aside
+        """The directory that shows git the repository, with our configuration."""
         self._seconds = seconds
         places = {
             "GIT_DIR": aside,
@@ -184,7 +191,7 @@ class Git:
     ) -> bytes | None:
         try:
             process = subprocess.Popen(
-                [self._program, *_HARMLESS, *arguments],
+                [self._program, *HARMLESS, *arguments],
                 cwd=self._found.top,
                 env=self._env,
                 stdin=subprocess.DEVNULL,

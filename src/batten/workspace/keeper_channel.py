@@ -27,6 +27,8 @@ from batten.workspace.sandbox import (
 )
 
 _DYING_S = 1.0
+_REFUSES_TRUNCATION = 3
+"""The version of Landlock that refuses to truncate a file."""
 CLOSING_S = 0.5
 """How long a keeper may take to end everything, and again after SIGCONT."""
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
@@ -110,8 +112,14 @@ def unusable_layers() -> dict[Layer, str]:
 async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> KeeperChannel:
     """A keeper in the first layer that works. A layer set by name is used or refused."""
     path = environ.get("PATH", DEFAULT_PATH)
-    writable = [root, *map(os.path.realpath, policy.writable)]
-    bwrap = find_bwrap(path, writable) if policy.mode in ("auto", "bwrap") else None
+    if policy.read_only and policy.mode == "none":
+        raise CallerError(
+            "A workspace that commands may not change needs a sandbox, and --sandbox none turns it"
+            " off",
+            code="sandbox_unavailable",
+        )
+    writable = [] if policy.read_only else [root, *map(os.path.realpath, policy.writable)]
+    bwrap = find_bwrap(path, writable or [root]) if policy.mode in ("auto", "bwrap") else None
     for layer in layers_to_try(policy.mode, bwrap):
         if layer in _unusable and policy.mode == "auto":
             continue
@@ -167,6 +175,12 @@ async def _launch(
         )
         if policy.mode != "none" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
+        is_whole = layer == "bwrap" or (version >= _REFUSES_TRUNCATION and filtered)
+        if policy.read_only and not is_whole:
+            raise ProviderError(
+                "this kernel's Landlock cannot keep a workspace as it is",
+                code="sandbox_unavailable",
+            )
         link = KeeperChannel(ours, pid, private, sandbox)
         link.keep_one_waiting()
         return link
@@ -225,7 +239,8 @@ def _keeper_argv(
     network = "network" if policy.network else "isolated"
     # The interpreter itself, not an environment's link to it, which a command may have replaced.
     python = os.path.realpath(sys.executable)
-    argv = [python, "-I", "-S", "-c", program, layer, network, policy.limits.encoded()]
+    access = "read" if policy.read_only else "write"
+    argv = [python, "-I", "-S", "-c", program, layer, network, access, policy.limits.encoded()]
     argv += [private, *writable]
     if layer != "bwrap":
         return argv

@@ -32,8 +32,10 @@ _DESCRIPTOR_SIZE = 4
 
 
 def main(arguments: list[str]) -> None:
-    """`arguments`: layer, `network` or `isolated`, limits, private directory, writable paths."""
-    layer, network, limits, private, *writable = arguments
+    """`arguments`: layer, `network` or `isolated`, `write` or `read`, limits, private directory,
+    writable paths.
+    """
+    layer, network, access, limits, private, *writable = arguments
     os.closerange(3, 4096)
     os.chdir("/")
     link = socket.socket(fileno=os.dup(0))
@@ -50,14 +52,14 @@ def main(arguments: list[str]) -> None:
     elif layer == "landlock":
         shed_capabilities()
         version = landlock.restrict_writes([private, *writable], network=allowed)
-        filtered = seccomp.confine(network=allowed)
+        filtered = seccomp.confine(network=allowed, modes=access == "write")
     if layer != "bwrap":
         # In bubblewrap the first process of the namespace does this.
         _guard_keeper(link, private)
     link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
     os.dup2(null, 2)
     os.close(null)
-    Keeper(link, out_of_reach=version > 0, limit=_limiter(limits, writable[0])).run()
+    Keeper(link, out_of_reach=version > 0, limit=_limiter(limits, (writable or [private])[0])).run()
     _empty_directory(private)
     # Our owner waits for this end: without the interpreter's own, which takes 2 ms.
     os._exit(0)

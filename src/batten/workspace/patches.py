@@ -14,6 +14,9 @@ from batten.contract.errors import BattenError, Conflict, PeerError
 from batten.workspace import diff, files
 from batten.workspace.root import ResolvedPath, Root
 
+UNDER_REVIEW = {"auto_apply": False}
+"""Metadata of a patch that is not applied before a client decides so."""
+
 
 class PatchBody(Struct, frozen=True):
     """A complete change, with the file's contents before and after: must be sealed when stored."""

@@ -55,7 +55,10 @@ class Root:
         *,
         writable: tuple[str, ...] = (),
         protected: tuple[str, ...] = (),
+        read_only: bool = False,
     ) -> None:
+        """`read_only`: nothing may be written anywhere."""
+        self._read_only = read_only
         self.path = _existing_directory(path)
         self.writable = (self.path, *(_existing_directory(each) for each in writable))
         self.protected = tuple(map(os.path.realpath, protected))
@@ -78,7 +81,7 @@ class Root:
             parts = _below(base, real)
             if parts is None:
                 continue
-            if access == "read" or not self._protects(base, real):
+            if access == "read" or not (self._read_only or self._protects(base, real)):
                 shown = "/".join(parts) or "." if base == self.path else real
                 return ResolvedPath(base, parts, shown)
             message = f"Path may be read but not written: {path}"

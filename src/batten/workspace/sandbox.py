@@ -60,6 +60,8 @@ class Policy(Struct, frozen=True):
     """Absolute paths besides the workspace and the private temporary directory."""
     protected: tuple[str, ...] = ()
     """Absolute paths that commands may not write even inside the workspace."""
+    read_only: bool = False
+    """Whether commands may write nowhere but in their private temporary directory."""
     network: bool = False
     mode: Mode = "auto"
     """`auto` takes the strongest layer that works here. A named one is used or refused."""

@@ -32,17 +32,28 @@ _KEYRING = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
 """add_key, request_key, keyctl."""
 _ATTRIBUTES = {"x86_64": (188, 189, 190, 197, 198, 199), "aarch64": (5, 6, 7, 14, 15, 16)}
 """setxattr, removexattr and their forms for links and descriptors."""
+_MODES = {
+    "x86_64": (90, 91, 92, 93, 94, 132, 235, 260, 261, 268, 280),
+    "aarch64": (52, 53, 54, 55, 88),
+}
+"""chmod, chown, utime and their forms: what Landlock cannot refuse of a file."""
+_FCHMODAT2 = 452
 
 _Step = tuple[int, int, int, int]
 
 
 def program(
-    machine: str, *, network: bool = False, internet: bool = False, attributes: bool = False
+    machine: str,
+    *,
+    network: bool = False,
+    internet: bool = False,
+    attributes: bool = False,
+    modes: bool = True,
 ) -> bytes | None:
     """The filter for a machine; None if its system-call numbers are not known.
 
     `network` allows sockets of every family, `internet` those of the internet; `attributes` allows
-    setting extended attributes and flags of files.
+    setting extended attributes and flags of files, `modes` setting their mode, owner and times.
     """
     if machine not in _ARCHITECTURES:
         return None
@@ -50,6 +61,8 @@ def program(
     if not attributes:
         for number in (*_ATTRIBUTES[machine], _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR):
             refused[number] = _EOPNOTSUPP
+    if not modes:
+        refused |= dict.fromkeys((*_MODES[machine], _FCHMODAT2), _EPERM)
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, _ARCHITECTURES[machine]),
@@ -101,13 +114,15 @@ def _socket_steps(number: int, *, internet: bool) -> list[_Step]:
     ]
 
 
-def confine(*, network: bool, internet: bool = False, attributes: bool = False) -> bool:
+def confine(
+    *, network: bool, internet: bool = False, attributes: bool = False, modes: bool = True
+) -> bool:
     """Put the filter in force for this process and its children; False if that is impossible.
 
     `internet`: allow internet sockets, for a process in a network namespace of its own.
     """
     machine = os.uname().machine
-    code = program(machine, network=network, internet=internet, attributes=attributes)
+    code = program(machine, network=network, internet=internet, attributes=attributes, modes=modes)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if code is None or prctl is None:
         return False

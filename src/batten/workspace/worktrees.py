@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -83,8 +84,21 @@ class Worktrees:
         label, _, rest = path[len(self._folder) + 1 :].partition("/")
         return self._recorded(os.path.join(self._folder, label, rest.partition("/")[0]))
 
-    def create(self, directory: str, name: str, *, again: bool = False) -> Worktree:
-        """A worktree of the repository that holds a directory, at its current commit.
+    def repository_of(self, directory: str) -> str:
+        """The working tree that holds a directory. Raises `CallerError` without a repository."""
+        return _checked(directory).top
+
+    def create(
+        self,
+        directory: str,
+        name: str,
+        *,
+        again: bool = False,
+        branch: str = "",
+        commit: str = "",
+    ) -> Worktree:
+        """A worktree of the repository that holds a directory, at its current commit, at that of a
+        branch, or at a given one.
 
         Raises `CallerError` without a repository or a commit, for a bad name, and `Conflict` if the
         name is in use. With `again`, a branch of that name is checked out instead.
@@ -101,12 +115,18 @@ class Worktrees:
         with open_git(
             found, program, self._environ, seconds=CREATING_S, with_worktrees=True
         ) as git:
-            made = self._add(git, found, path, name, again=again)
+            begin = f"refs/heads/{branch}" if branch else commit or "HEAD"
+            made = self._add(git, found, path, name, begin, again=again)
         self._record(made)
         return made
 
-    def _add(self, git: Git, found: Repository, path: str, name: str, *, again: bool) -> Worktree:
-        base = git.line("rev-parse", "--verify", "-q", "HEAD^{commit}")
+    def _add(
+        self, git: Git, found: Repository, path: str, name: str, begin: str, *, again: bool
+    ) -> Worktree:
+        base = git.line("rev-parse", "--verify", "-q", f"{begin}^{{commit}}")
+        if not base and begin.startswith("refs/heads/"):
+            missing = begin.removeprefix("refs/heads/")
+            raise NotFound(f"{found.top} has no branch {missing!r} to begin at", code="usage")
         if not base:
             raise CallerError(
                 f"--worktree needs a commit to begin at: {found.top} has none yet", code="usage"
@@ -138,7 +158,8 @@ class Worktrees:
         try:
             if not os.path.isdir(tree.path):
                 # Of the main working tree: the one it was made from may be gone as well.
-                tree = self.create(os.path.dirname(tree.common), tree.name, again=True)
+                place = os.path.dirname(tree.common)
+                tree = self.create(place, tree.name, again=True, commit=tree.base)
         except BaseException:
             os.close(held)
             raise
@@ -163,6 +184,13 @@ class Worktrees:
             return Settled(True, "another process works in it")
         finally:
             os.close(held)
+
+    def forget(self, tree: Worktree) -> None:
+        """Remove a worktree with what is in it, and its record. Its branch stays."""
+        for path in (tree.path, tree.own):
+            shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            os.unlink(self._record_of(tree.path))
 
     def _settle(self, tree: Worktree) -> Settled:
         found = Repository(tree.path, tree.own, tree.common)

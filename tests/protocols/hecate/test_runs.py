@@ -5,7 +5,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from batten.contract.facts import RunCancelled, RunFailed, RunFinished
+from batten.contract.facts import RunCancelled, RunFailed, RunFinished, RunQueued
 from batten.contract.outcomes import RunStatus
 from batten.protocols.hecate.runs import (
     ContinueRun,
@@ -15,8 +15,9 @@ from batten.protocols.hecate.runs import (
     error_of,
     run_object,
 )
+from batten.protocols.hecate.view import RunView
 
-from .making import CHAT, RUN, TASK, run_row
+from .making import CHAT, RUN, TASK, enveloped, run_row
 
 
 def test_line_28_a_queued_run_is_shown_without_empty_values() -> None:
@@ -97,3 +98,18 @@ def test_a_run_is_not_continued_without_a_prompt() -> None:
     for body in ({}, {"prompt": ""}, {"prompt": None}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(body, ContinueRun)
+
+
+def test_a_continued_run_shows_what_the_task_had_spent_before_it() -> None:
+    queued = RunQueued(
+        kind="agent_loop",
+        model="m-small",
+        provider="scripted",
+        workspace_path="/work",
+        workspace_mode="in_place",
+        prior_run_id="run_before",
+        prior_cost_micros_usd=90,
+    )
+    view = RunView(most=1)
+    view.take(enveloped(queued))
+    assert view.run(run_row(), RunDetails()).prior_cost_micros_usd == 90

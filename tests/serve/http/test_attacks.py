@@ -135,6 +135,23 @@ async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
         assert await rest(connection) == b""
 
 
+async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path) -> None:
+    async with program(tmp_path, limits={"unread_s": 0.5, "header_timeout_s": 1000}) as server:
+        asking = await server.connect()
+        assert (await asking.ask("GET", "/toy/page")).status == 200
+        files = Path(f"/proc/{server.process.pid}/fd")
+        before = len(list(files.iterdir()))
+        reader = await server.connect()
+        await reader.send(request("GET", "/toy/large"))
+        # It reads no further than this and what fits its buffer.
+        assert (await reader.head())[0] == 200
+        assert len(list(files.iterdir())) > before
+        async with asyncio.timeout(PATIENCE_S):
+            while len(list(files.iterdir())) > before:
+                assert (await asking.ask("GET", "/toy/page")).status == 200
+        reader.writer.transport.abort()
+
+
 async def test_requests_beyond_the_limit_are_refused_and_those_in_work_go_on(
     tmp_path: Path,
 ) -> None:

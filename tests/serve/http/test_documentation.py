@@ -1,5 +1,6 @@
 """The table documents itself: OpenAPI, the page, the files in the repository."""
 
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -33,24 +34,20 @@ def test_the_committed_files_are_those_of_the_table() -> None:
     assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
 
 
-def references(value: Any) -> set[str]:
-    """Every `$ref` in a document."""
-    found: set[str] = set()
-    if isinstance(value, dict):
-        fields: dict[str, Any] = value
-        for name, one in fields.items():
-            found |= {one} if name == "$ref" else references(one)
-    elif isinstance(value, list):
-        items: list[Any] = value
-        for one in items:
-            found |= references(one)
-    return found
+def references(document: dict[str, Any]) -> set[str]:
+    """The names of all schemas that a document refers to."""
+    found = re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', to_text(document))
+    return set(found)
+
+
+def to_text(document: dict[str, Any]) -> str:
+    return msgspec.json.encode(document).decode()
 
 
 @pytest.mark.parametrize("document", [TOY, openapi(published(), "1")], ids=["toy", "published"])
 def test_every_reference_leads_to_a_valid_schema(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
-    used = {reference.rpartition("/")[2] for reference in references(document)}
+    used = references(document)
     assert used
     assert used <= set(schemas)
     for name in schemas:

@@ -100,7 +100,8 @@ async def test_requests_beyond_the_grace_are_cut(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGTERM)
         code, out, err = await ended(server.process)
         assert (code, out) == (0, "closed\n")
-        assert msgspec.json.decode(err)["message"] == "1 requests were cut after 0.2 s"
+        logged = [msgspec.json.decode(line) for line in err.splitlines()]
+        assert [line["message"] for line in logged] == ["1 requests were cut after 0.2 s"]
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
@@ -175,6 +176,14 @@ async def test_the_owner_has_a_socket_without_keys(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+async def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("mine")
+    code, _, err = await ended(await start(tmp_path, unix_socket=str(path)))
+    assert (code, err) == (78, f"cannot serve on the socket {path}: another file is there\n")
+    assert path.read_text() == "mine"
+
+
 async def test_a_socket_left_by_a_killed_server_is_replaced_and_a_living_one_is_not(
     tmp_path: Path,
 ) -> None:
@@ -184,11 +193,8 @@ async def test_a_socket_left_by_a_killed_server_is_replaced_and_a_living_one_is_
         await server.process.wait()
     assert path.exists()
     async with program(tmp_path, unix_socket=str(path)) as server:
-        code, _, err = await ended(await start(tmp_path, unix_socket=str(path)))
-        assert (code, err) == (
-            78,
-            f"cannot serve on the socket {path}: another server uses it\n",
-        )
+        async with program(tmp_path, unix_socket=str(path)) as second:
+            assert (await (await second.connect()).ask("GET", "/toy/page")).status == 200
         connection = await server.opened.connect_unix(path)
         assert (await connection.ask("GET", "/toy/page")).status == 200
 
@@ -248,6 +254,7 @@ async def test_the_log_has_an_object_a_line_with_the_request_id(tmp_path: Path) 
         assert (await connection.ask("POST", "/toy/notes?key=s", {"text": "t"}, ids)).status == 200
         assert (await connection.ask("GET", "/toy/fail/bug", headers=ids)).status == 500
         assert (await connection.ask("GET", "/toy/page", headers=ids)).status == 200
+        assert (await connection.ask("DELETE", "/toy/notes/n1", headers=ids)).status == 204
         server.process.send_signal(signal.SIGTERM)
         _, _, err = await ended(server.process)
     logged = [msgspec.json.decode(line) for line in err.splitlines()]
@@ -257,6 +264,8 @@ async def test_the_log_has_an_object_a_line_with_the_request_id(tmp_path: Path) 
         ("info", "request", 200),
         ("error", "a request failed: /toy/fail/bug", None),
         ("info", "request", 500),
+        ("info", "request", 204),
     ]
+    assert logged[3]["note_id"] == "n1"
     assert (logged[0]["path"], logged[0]["principal"]) == ("/toy/notes", "local")
     assert "a secret of the code" in logged[1]["error"]

@@ -30,6 +30,7 @@ async def test_frames_reach_the_reader_as_they_are(server: Toy) -> None:
     assert headers["content-type"] == "text/event-stream"
     assert headers["cache-control"] == "no-cache"
     assert headers["x-accel-buffering"] == "no"
+    assert headers["connection"] == "keep-alive"
     assert headers["x-request-id"].startswith("req_")
     assert await connection.chunk() == b": ok\n\n"
     for frame in (b"id: 1\ndata: {}\n\n", b"id: 2\ndata: {}\n\n"):
@@ -73,7 +74,7 @@ async def test_a_reader_that_is_reset_closes_the_source(server: Toy) -> None:
 @pytest.mark.parametrize(
     ("error", "frame"),
     [
-        (StoreBusy("others write"), b'"type":"store_busy","message":"others write"'),
+        (StoreBusy("others write"), b'"type":"store_busy","message":"the store is busy'),
         (ZeroDivisionError("a secret"), b'"type":"internal_error"'),
     ],
 )

@@ -98,6 +98,10 @@ async def fail(call: Call) -> None:
             raise ZeroDivisionError("a secret of the code")
 
 
+async def large(call: Call) -> Reply:
+    return Reply(b"x" * (64 << 20), content_type="text/plain")
+
+
 async def wait(call: Call) -> dict[str, bool]:
     boxes: Boxes = call.service
     boxes.began.set()
@@ -158,6 +162,7 @@ ROUTES = (
     row("POST", "/toy/any", echo, body=dict[str, Any]),
     row("PUT", "/toy/raw", size, body=bytes, max_body=1000),
     row("GET", "/toy/fail/{how}", fail),
+    row("GET", "/toy/large", large),
     row("GET", "/toy/wait", wait, timeout_s=0.3),
     row("GET", "/toy/patient", wait),
     row("GET", "/toy/follow", follow, streams=True),

@@ -1,5 +1,6 @@
 """The toy as a program of its own, with a home and OPTION=JSON as its arguments."""
 
+import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -28,13 +29,18 @@ def main(arguments: list[str]) -> int:
         yield App(surfaces(Boxes()), limits=limits)
         sys.stdout.write("closed\n")
 
-    log_to_stderr(str)
+    log = log_to_stderr(str)
     try:
         return serve(opening, options)
     except CallerError as error:
         sys.stderr.write(f"{error}\n")
         return 78 if error.code == "config" else 1
+    finally:
+        log.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -21,6 +21,7 @@ from batten.contract.facts.hook import (
 from batten.contract.ids import new_hook_call_id
 from batten.journal.recorder import Recorder
 from batten.settings.contract import HandlerConfig, HookEvent, OnFailure
+from batten.tools.contract import judged
 
 _LONGEST_NAME = 200
 _STRICTNESS: dict[HookSaid, int] = {"none": 0, "allow": 1, "ask": 2, "deny": 3}
@@ -125,7 +126,7 @@ class Hook(Struct, frozen=True, kw_only=True):
     def is_for(self, told: HookRun, call: HookedCall | None, workspace: str) -> bool:
         if told.managed_only and not self.is_managed:
             return False
-        names = names_of(call.tool.spec.name) if call is not None else told.names
+        names = names_of(judged(call.tool).spec.name) if call is not None else told.names
         return fits(self.matcher, names) and holds(self.condition, call, workspace)
 
 

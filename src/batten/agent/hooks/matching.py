@@ -9,7 +9,7 @@ from msgspec import Struct
 from batten.agent.rules.rule import Rule, may_match, parse_rule
 from batten.contract.errors import CallerError
 from batten.tools.aliases import aliases
-from batten.tools.contract import Tool
+from batten.tools.contract import Tool, judged
 
 
 class HookedCall(Struct, frozen=True, kw_only=True):
@@ -52,4 +52,4 @@ def holds(condition: Rule | None, call: HookedCall | None, workspace: str) -> bo
     """Whether a condition is met; without a call it is not."""
     if condition is None:
         return True
-    return call is not None and may_match(condition, call.tool, call.arguments, workspace)
+    return call is not None and may_match(condition, judged(call.tool), call.arguments, workspace)

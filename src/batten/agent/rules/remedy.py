@@ -12,7 +12,7 @@ from batten.agent.rules.rule import Rule
 from batten.agent.rules.shell import SimpleCommand, name_set
 from batten.agent.rules.verdict import Decision, Mode, decide
 from batten.contract.errors import CallerError
-from batten.tools.contract import Tool
+from batten.tools.contract import Tool, judged
 
 _PLAIN = re.compile(r"[\w./:@%+,-]+", re.ASCII)
 """Words that mean themselves in a shell and in a pattern."""
@@ -37,6 +37,7 @@ def allowing_flags(
     workspace: str,
 ) -> str:
     """Flags that would have allowed the call, as they are typed; empty if none would."""
+    tool = judged(tool)
     if decision.decided_by.startswith(("bounds:", "hook:")):
         return ""
     resolver = decision.decided_by.partition("resolver:")[2]

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
 from batten.contract.facts.policy import Verdict
-from batten.tools.contract import Tool
+from batten.tools.contract import Tool, judged
 
 Mode = Literal["default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions", "disabled"]
 MODES: tuple[Mode, ...] = (
@@ -73,6 +73,7 @@ def decide(
     workspace: str = "",
 ) -> Decision:
     """The verdict on one call. Explicit allow and deny rules hold in every mode but bypass."""
+    tool = judged(tool)
     name = tool.spec.name
     if mode == "bypassPermissions":
         return Decision("allow", "all permissions are bypassed", "mode:bypassPermissions")

@@ -116,7 +116,10 @@ GUEST = frozenset(
         RequestClosed.TYPE,
         RunCancelRequested.TYPE,
         TaskUpdated.TYPE,
+        ToolEditApplied.TYPE,
         ToolEditReverted.TYPE,
+        ToolFileWriteApplied.TYPE,
+        ToolMultiEditApplied.TYPE,
         ToolMultiEditReverted.TYPE,
     }
 )

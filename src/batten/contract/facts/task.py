@@ -54,6 +54,13 @@ class TaskCreated(Fact, frozen=True):
     budget_micros_usd: int | UnsetType = UNSET
     """The most that all runs of the task may cost together."""
     mcp_servers: list[TaskServer] | UnsetType = UNSET
+    permission_mode: str | UnsetType = UNSET
+    allow: list[str] | UnsetType = UNSET
+    """Permission rules of the task, beside those of the service."""
+    deny: list[str] | UnsetType = UNSET
+    max_turns: int | UnsetType = UNSET
+    approval_timeout_s: int | UnsetType = UNSET
+    """How long each question waits for its answer."""
     auto_apply: bool = True
     """False: edits stay proposed until they are applied or rejected."""
     origin_kind: str | UnsetType = UNSET

@@ -172,6 +172,8 @@ class ToolEditApplied(_Report, frozen=True):
     tool_call_id: str
     patch_artifact_id: str
     applied_at: str
+    applied_by: str | UnsetType = UNSET
+    """The client that applied it; absent if the run did."""
 
 
 class ToolEditReverted(Fact, frozen=True):
@@ -195,6 +197,8 @@ class ToolMultiEditApplied(_Report, frozen=True):
     tool_call_id: str
     patch_artifact_ids: list[str]
     applied_at: str
+    applied_by: str | UnsetType = UNSET
+    """The client that applied it; absent if the run did."""
 
 
 class ToolMultiEditReverted(Fact, frozen=True):
@@ -220,6 +224,8 @@ class ToolFileWriteApplied(_Report, frozen=True):
     tool_call_id: str
     patch_artifact_id: str
     applied_at: str
+    applied_by: str | UnsetType = UNSET
+    """The client that applied it; absent if the run did."""
 
 
 class ToolFilePatch(_Report, frozen=True):

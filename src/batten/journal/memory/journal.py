@@ -115,6 +115,10 @@ class MemoryJournal(JournalHandle):
         run = self._store.find_run(run_id)
         return None if run is None else _row_of(run)
 
+    async def position(self) -> int:
+        self._check()
+        return self._store.next_position - 1
+
     async def version(self) -> int:
         self._check()
         return self._store.version

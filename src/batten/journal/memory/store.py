@@ -142,6 +142,8 @@ class MemoryStore:
 
     def lease(self, run: RunState) -> None:
         self.index(run.run_id).state = run
+        if waits_for_worker(run):
+            self._wakeups += self.queue.ask()
 
     def spend(self, task_id: str, but_run: str) -> Spend:
         calls = [row for rows in self.ledger.values() for row in rows if row.task_id == task_id]

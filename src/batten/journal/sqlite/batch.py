@@ -275,6 +275,8 @@ class Batch:
             " WHERE key = ?",
             (run.fence, run.worker_id, run.lease_until, run.lease_boot_ms, run.key),
         )
+        if waits_for_worker(run):
+            self._queued = True
         self._know(run)
 
     def spend(self, task_id: str, but_run: str) -> Spend:

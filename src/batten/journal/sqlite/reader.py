@@ -26,6 +26,7 @@ from batten.journal.sqlite.schema import open_for_reading
 Row = TypeVar("Row", bound=Struct)
 
 _JSON = {"settings", "resolvers", "answer", "metadata"}
+_POSITION = "SELECT max(position, coalesce((SELECT max(position) FROM events), 0)) FROM floors"
 _PAGE = (
     "SELECT position, sequence, type, body FROM events"
     " WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
@@ -114,6 +115,10 @@ class Reader:
     def version(self) -> int:
         """It counts the commits of other connections; this one makes none."""
         return int(self.all("PRAGMA data_version")[0][0])
+
+    def position(self) -> int:
+        """Positions of deleted runs count: they are not used again."""
+        return int(self.all(_POSITION)[0][0])
 
     def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
         key = self._keys.get(run_id) or self._key(run_id)

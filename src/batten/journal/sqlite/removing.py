@@ -132,11 +132,18 @@ def obstacle(
 
 
 def delete(
-    batch: Batch, name: str, *, is_session: bool, prune: bool, used_at: str | None = None
+    batch: Batch,
+    name: str,
+    *,
+    is_session: bool,
+    prune: bool,
+    used_at: str | None = None,
+    only_ended: bool = False,
 ) -> list[str]:
     """Delete the rows of a session. Returns the digests of its bodies.
 
-    Raises the `obstacle`, if there is one. `prune` also refuses a session that was used after
+    Raises the `obstacle`, if there is one; an unfinished run is one if `only_ended` is set or
+    `prune`. `prune` also refuses a session that was used after
     `used_at`, and keeps its usage for statistics.
     """
     batch.flush()
@@ -150,7 +157,7 @@ def delete(
         lambda sql, bindings: db.execute(sql, bindings).fetchall(),
         name,
         is_session=is_session,
-        prune=prune,
+        prune=prune or only_ended,
     )
     if problem is not None:
         raise problem

@@ -136,7 +136,6 @@ class SqliteJournal(JournalHandle):
         return self._own_process and len(self._leased) <= _A_SESSION_AND_ITS_RUN
 
     def _ring_queue(self, position: int) -> list[Wakeup]:
-        self._queue_watches.own_position = position
         self._queue_bell.ring(position)
         return self._queue_followers.ask()
 
@@ -171,6 +170,9 @@ class SqliteJournal(JournalHandle):
         if row is None:
             raise NotFound(f"no artifact {artifact_id}")
         return self._body(row.sha256, 0, None)
+
+    async def position(self) -> int:
+        return self._read().position()
 
     async def version(self) -> int:
         return self._read().version()

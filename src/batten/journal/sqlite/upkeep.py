@@ -233,14 +233,20 @@ class _Pruning:
         return digests
 
 
-async def delete_session(journal: SqliteJournal, session_id: str) -> int:
+async def delete_session(
+    journal: SqliteJournal, session_id: str, *, only_ended: bool = False
+) -> int:
     """Delete a session and return its space. Returns how many bodies are too young to go yet.
 
-    Raises `Conflict` while a living process holds it, or if another session continues it.
+    Raises `Conflict` while a living process holds it, or if another session continues it; with
+    `only_ended`, also while a run has not ended.
     """
     write = _writing(journal)
     digests = await _work(
-        journal, lambda batch: removing.delete(batch, session_id, is_session=True, prune=False)
+        journal,
+        lambda batch: removing.delete(
+            batch, session_id, is_session=True, prune=False, only_ended=only_ended
+        ),
     )
     await reclaiming.finish_removals(write)
     young = await reclaiming.drop_bodies(write, journal.files, digests)

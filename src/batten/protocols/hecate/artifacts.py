@@ -194,6 +194,13 @@ class ReviewPatch(Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=16_384)] = ""
 
 
+class ReviewPatches(ReviewPatch, frozen=True, kw_only=True):
+    """Which patches of a run are applied, rejected or reverted; the body may be left out."""
+
+    paths: Annotated[list[Line], Meta(max_length=10_000)] = []
+    """Only the patches of these files; all if empty."""
+
+
 def is_public(row: ArtifactLike) -> bool:
     """Whether an artifact may be listed and read: sealed and deleted ones may not."""
     return row.kind != "sealed" and row.deleted_at is None

@@ -33,7 +33,8 @@ _COPIED = (
     *("prompt", "system_prompt", "execution_profile", "shell_command", "git_command"),
     *("file_path", "file_content", "working_directory", "repo", "base_branch"),
     *("sandbox_allowed_root", "requested_model", "requested_provider"),
-    *("budget_micros_usd", "origin_kind", "origin_id"),
+    *("budget_micros_usd", "permission_mode", "allow", "deny", "max_turns"),
+    *("approval_timeout_s", "origin_kind", "origin_id"),
 )
 """Fields that go into the fact as they are, unless they are empty."""
 _REFERENCE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})")
@@ -131,9 +132,13 @@ def _concealed_server(server: TaskServer) -> TaskServer:
 def _references(values: Any) -> Any:
     if values is UNSET:
         return values
-    return {
-        name: value if _REFERENCE.fullmatch(value) else REDACTED for name, value in values.items()
-    }
+    return {name: value if reference_of(value) else REDACTED for name, value in values.items()}
+
+
+def reference_of(value: str) -> str:
+    """The variable that a value of a server's `env` or `headers` names; empty if it is literal."""
+    found = _REFERENCE.fullmatch(value)
+    return found[1].strip("{}") if found else ""
 
 
 def _check_fields(request: CreateTask, kind: TaskKind) -> None:

@@ -206,6 +206,9 @@ class StepFold:
 
     def blocked(self, envelope: Envelope, fact: f.PolicyToolBlocked) -> None:
         arguments = self.inputs.pop(fact.tool_call_id, None)
+        author = fact.policy_id if isinstance(fact.policy_id, str) else ""
+        if not self.model_step and author.startswith("resolver:"):
+            return  # a command's own run that was rejected took no step
         is_bound = isinstance(fact.policy_id, str) and fact.policy_id.startswith("bounds:")
         step = self._open(
             envelope,

@@ -24,6 +24,7 @@ from batten.protocols.hecate.vocabulary import (
 ApprovalPolicy = Literal["auto", "require_approval", "block"]
 Profile = Literal["repo_local", "coding_agent"]
 
+_Rules = Annotated[list[Annotated[Line, Meta(min_length=1)]], Meta(max_length=200)]
 _Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
 
 
@@ -80,13 +81,14 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     """`clone` (the default) works in a copy, `worktree` in a git worktree, `in_place` in the
     directory itself. `ephemeral` and `persistent` mean `clone`."""
     sandbox_allowed_root: Line = ""
-    """A directory that commands may write beside the workspace."""
+    """A directory that tools and commands may write beside the workspace: in the task's own, or in
+    one that the service was started with."""
     sandbox_read_only: bool = False
-    """Nothing may be changed in the workspace."""
+    """No tool and no command may change anything in the workspace."""
     sandbox_network: bool = False
-    """Commands may use the network."""
+    """Commands may use the network; refused if the service does not allow it."""
     timeout_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
-    """The longest that one command may take; 0 for the default."""
+    """The longest that one command may take; 0 for the default, 2 minutes."""
     priority: Priority | Literal[""] = ""
     """Among waiting runs, higher priorities start first; `normal` is the default."""
     requested_model: Line = ""
@@ -97,6 +99,17 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     limit."""
     mcp_servers: Annotated[list[McpServer], Meta(max_length=MAX_MCP_SERVERS)] = []
     """Tool servers for the agent; only for the kind `agent_loop`."""
+    permission_mode: Literal["", "plan", "default", "acceptEdits", "auto", "dontAsk"] = ""
+    """What is asked about: at most as much is allowed as the service allows."""
+    allow: _Rules = []
+    """Calls to allow without a question, such as `Bash(make *)`. What a rule of the service denies
+    or asks about stays denied or asked."""
+    deny: _Rules = []
+    """Calls to refuse."""
+    max_turns: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    """The most model calls of one run; 0 for the default of the service."""
+    approval_timeout_s: Annotated[int, Meta(ge=0, le=31_536_000)] = 0
+    """How long each question waits for its answer; 0 for the default of the service."""
     auto_apply: bool = True
     """`false`: edits stay proposed until they are applied or rejected as patches."""
     origin_kind: Short = ""
@@ -137,6 +150,11 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget_micros_usd: int = 0
     mcp_servers: list[McpServer] = []
     """Values of `env` and `headers` are `[redacted]` unless they name a variable."""
+    permission_mode: str = ""
+    allow: list[str] = []
+    deny: list[str] = []
+    max_turns: int = 0
+    approval_timeout_s: int = 0
     auto_apply: bool = True
     origin_kind: str = ""
     """Where the task comes from: its creator's own word, or the command that made its session."""
@@ -175,13 +193,17 @@ class TaskList(
     """Pass it as `cursor` to get the next page; missing on the last one."""
 
 
+TaskCursor = Annotated[str, Meta(pattern=rf"^[0-9T:.Z-]{{1,40}} [!-~]{{1,200}}{END}")]
+"""When the last task of a page was updated, and its session."""
+
+
 class TaskQuery(Struct, frozen=True, kw_only=True):
     """Which tasks to list."""
 
     status: TaskStatus | UnsetType = UNSET
     limit: Amount | UnsetType = UNSET
     """Tasks on a page: 50 if left out, at most 200; 0 for the most."""
-    cursor: Line | UnsetType = UNSET
+    cursor: TaskCursor | UnsetType = UNSET
     """`next_cursor` of the page before."""
 
 

@@ -157,6 +157,7 @@ class RunView:
             step_count=self.step_count,
             approval_count=self._approval_count,
             artifact_count=self._artifact_count,
+            prior_cost_micros_usd=self._prior or run.prior_cost_micros_usd,
         )
 
     def activity(self) -> list[Activity]:

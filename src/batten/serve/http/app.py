@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import ClientGone, check_length, collect_body, too_slow
-from batten.serve.http.deadlines import Deadlines
+from batten.serve.http.deadlines import Deadlines, Late
 from batten.serve.http.errors import HttpError, Problem, problem
 from batten.serve.http.guard import check_repeated
 from batten.serve.http.limits import Limits, RateLimit
@@ -60,7 +60,10 @@ class _Row:
 class _Exchange:
     """One request and its answer."""
 
-    __slots__ = ("headers", "method", "principal", "receive", "request_id", "row", "scope", "send")
+    __slots__ = (
+        *("headers", "method", "params", "principal"),
+        *("receive", "request_id", "row", "scope", "send"),
+    )
 
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -71,6 +74,7 @@ class _Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.request_id = ""
         self.row: _Row | None = None
+        self.params: dict[str, str] = {}
         self.principal: Principal | None = None
 
     def take_send(self) -> Send:
@@ -201,10 +205,12 @@ class App:
         principal = authorized(route, row.authenticate or door.authenticate, headers)
         exchange.principal = principal
         self._rate.check(principal.name)
+        if params:
+            exchange.params = dict(zip(row.names, params, strict=True))
         call = Call(
             route,
             row.surface.service,
-            dict(zip(row.names, params, strict=True)) if params else {},
+            exchange.params,
             headers,
             principal,
             exchange.request_id,
@@ -216,7 +222,7 @@ class App:
             call.body = await self._body(exchange, row)
         try:
             return await self._deadlines.within(route.handler(call), route.timeout_s)
-        except TimeoutError as error:
+        except Late as error:
             raise HttpError(
                 "request_timeout", f"the server took longer than {route.timeout_s:g} s"
             ) from error
@@ -253,7 +259,7 @@ class App:
         try:
             arriving = collect_body(exchange.receive, route.max_body)
             data = await self._deadlines.within(arriving, timeout_s)
-        except TimeoutError as error:
+        except Late as error:
             raise too_slow(timeout_s) from error
         if row.read_body is None:
             return data
@@ -339,7 +345,7 @@ class App:
 
     async def _refuse(self, exchange: _Exchange, error: Exception) -> int:
         """Answer with an error; returns its status."""
-        if not isinstance(error, BattenError):
+        if isinstance(error, JournalError) or not isinstance(error, BattenError):
             _log.error("a request failed: %s", exchange.scope["path"], exc_info=error)
         if exchange.send is None:
             return 500
@@ -365,6 +371,7 @@ def _record(level: int, exchange: _Exchange, status: int, duration_s: float) -> 
         "duration_ms": round(duration_s * 1000, 1),
         "request_id": exchange.request_id,
     }
+    fields |= {name: value for name, value in exchange.params.items() if name.endswith("_id")}
     if exchange.principal is not None:
         fields["principal"] = exchange.principal.name
     _log.log(level, "request", extra={"fields": fields})

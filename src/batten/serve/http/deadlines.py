@@ -14,6 +14,10 @@ _SWEEP_S = 0.25
 _LATE = 0.0
 
 
+class Late(Exception):
+    """Work was cancelled because it took too long."""
+
+
 class Deadlines:
     """Cancels what takes too long, while `sweep` runs."""
 
@@ -22,7 +26,7 @@ class Deadlines:
         """When the work of each task must be done; `_LATE` once it was cancelled for that."""
 
     async def within(self, work: Awaitable[T], timeout_s: float) -> T:
-        """Await `work`; raises `TimeoutError` after so long. Not to be nested in one task."""
+        """Await `work`; raises `Late` after so long. Not to be nested in one task."""
         task = asyncio.current_task()
         assert task is not None
         self._at[task] = asyncio.get_running_loop().time() + timeout_s
@@ -32,7 +36,7 @@ class Deadlines:
             if self._at[task] != _LATE:
                 raise
             task.uncancel()
-            raise TimeoutError from None
+            raise Late from None
         finally:
             del self._at[task]
 

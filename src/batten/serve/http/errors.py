@@ -19,6 +19,7 @@ from batten.contract.errors import (
 
 STATUS: dict[str, int] = {
     "invalid_request": 400,
+    "workspace_invalid": 400,
     "unsupported_model": 400,
     "bad_bundle": 400,
     "protocol_error": 400,
@@ -88,6 +89,14 @@ _FOR_OPERATORS: dict[str, str] = {
     "store_damaged": "Run batten verify, and restore a backup if it finds damage.",
     "config": "Run batten doctor on the server.",
 }
+
+_OF_STORE: dict[str, str] = {
+    "store_busy": "the store is busy: others hold it",
+    "store_full": "the disk of the store is full",
+    "store_read_only": "the store cannot be written",
+    "store_damaged": "the store is damaged",
+}
+"""What clients are told of the store's errors: their own texts name paths of the server."""
 
 _RETRY_S = {"runtime_not_ready": 1, "store_busy": 1, "overloaded": 1, "request_timeout": 1}
 
@@ -160,10 +169,14 @@ def problem(error: BaseException, request_id: str) -> Problem:
     retry_s = _RETRY_S.get(error.code)
     if retry_s is not None and not any(name == "retry-after" for name, _ in headers):
         headers = (*headers, ("retry-after", str(retry_s)))
+    message = error.message
+    if isinstance(error, JournalError):
+        told = _OF_STORE.get(error.code, "the store failed")
+        message = f"{told}; the server's log has the reason under this request id"
     return Problem(
         status=status_of(error),
         code=error.code,
-        message=error.message,
+        message=message,
         request_id=request_id,
         fields=fields,
         headers=headers,

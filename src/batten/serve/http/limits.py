@@ -11,7 +11,7 @@ from batten.serve.http.errors import HttpError
 class Limits(Struct, frozen=True, kw_only=True):
     """Every route has its own `max_body` and `timeout_s` beside these."""
 
-    max_requests: int = 1000
+    max_requests: int = 4000
     """Requests in work at once; further ones get 503 `overloaded`. Streams have their own limit."""
     max_streams: int = 10_000
     max_connections: int = 20_000
@@ -30,6 +30,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Of a stream without events."""
     stall_s: float = 30.0
     """A reader of a stream that takes nothing for so long is cut off."""
+    unread_s: float = 60.0
+    """An answer that its client does not read is dropped with its connection after so long."""
     grace_s: float = 10.0
     """For open requests at shutdown."""
 

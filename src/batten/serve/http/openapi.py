@@ -173,4 +173,5 @@ def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
             "headers": headers,
             "content": {"application/json": {"schema": schemas.of(surface.error_reply)}},
         }
+    responses["431"] = {"description": "The request line and headers are too long. No body."}
     return responses

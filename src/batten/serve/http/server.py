@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import resource
 import signal
 import socket
 import ssl
+import stat
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
@@ -60,18 +62,14 @@ class Server:
         self.url = url
         """Where it listens: `http://127.0.0.1:8765`."""
 
-    async def stop(self, grace_s: float) -> bool:
-        """End streams, let requests finish for so long, and cut the others.
-
-        Returns whether every connection is closed.
-        """
+    async def stop(self, grace_s: float) -> None:
+        """End streams, let requests finish for so long, and cut the others."""
         self._app.close()
         for listener in self._listeners:
             listener.stop()
-        if await self._closed(grace_s):
-            return True
-        _log.warning("%d requests were cut after %g s", self._app.abort(), grace_s)
-        return await self._closed(_LAST_S)
+        if not await self._closed(grace_s):
+            _log.warning("%d requests were cut after %g s", self._app.abort(), grace_s)
+            await self._closed(_LAST_S)
 
     async def _closed(self, timeout_s: float) -> bool:
         try:
@@ -92,16 +90,12 @@ def serve(
 
     `before_stop` runs after that signal, while everybody is still answered. Prints one line on
     stdout when it listens. A second signal ends the process at once. Raises `CallerError` with the
-    code `config` if it cannot listen as told.
+    code `config` if it cannot listen as told. Leave the process without interpreter shutdown, which
+    threads of Granian do not survive: `os._exit`.
     """
     with ExitStack() as stack:
         sockets = _bind(options, stack)
-        finished = asyncio.run(_serve(opening, options, sockets, before_stop))
-    if not finished:
-        # Threads of the server still hold connections and would outlive the interpreter.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        asyncio.run(_serve(opening, options, sockets, before_stop))
     return 0
 
 
@@ -110,7 +104,7 @@ async def _serve(
     options: ServeOptions,
     sockets: list[socket.socket],
     before_stop: Callable[[], Awaitable[None]] | None,
-) -> bool:
+) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
@@ -124,12 +118,14 @@ async def _serve(
         loop.add_signal_handler(number, stop, number)
     async with opening() as app, app.running():
         server = _listen(app, options, sockets)
-        sys.stdout.write(f"listening on {server.url}\n")
-        sys.stdout.flush()
+        # A closed stdout is no reason to end.
+        with suppress(OSError):
+            sys.stdout.write(f"listening on {server.url}\n")
+            sys.stdout.flush()
         await stopping.wait()
         if before_stop is not None:
             await before_stop()
-        return await server.stop(app.limits.grace_s)
+        await server.stop(app.limits.grace_s)
 
 
 @asynccontextmanager
@@ -149,6 +145,11 @@ def _listen(app: App, options: ServeOptions, sockets: list[socket.socket]) -> Se
     network = sockets[0]
     address = network.getsockname()
     is_local = ip_address(address[0]).is_loopback
+    # Accepted sockets inherit these. The kernel cuts off a peer that takes nothing of an answer
+    # which waits in the buffers of the server.
+    unread_ms = int(app.limits.unread_s * 1000)
+    network.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
+    network.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     guard = Guard(is_local=is_local, own_names=options.allow_hosts)
     doors = [network_door(KeyRing(KeyStore(options.home)), guard, is_local=is_local), local_door()]
     host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
@@ -167,8 +168,8 @@ def _bind(options: ServeOptions, stack: ExitStack) -> list[socket.socket]:
         _check_tls(options.tls)
     sockets = [_bind_tcp(options)]
     stack.callback(sockets[0].close)
-    if options.unix_socket:
-        sockets.append(_bind_unix(options.unix_socket, stack))
+    if options.unix_socket and (local := _bind_unix(options.unix_socket, stack)) is not None:
+        sockets.append(local)
     return sockets
 
 
@@ -188,10 +189,6 @@ def _bind_tcp(options: ServeOptions) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit these. A peer that takes nothing for a minute is cut off by the
-        # kernel, also while its answer waits in the buffers of the server.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
         bound.bind(address)
     except OSError as error:
         bound.close()
@@ -222,43 +219,33 @@ def _check_keys(options: ServeOptions) -> None:
         )
 
 
-def _bind_unix(path: str, stack: ExitStack) -> socket.socket:
+def _bind_unix(path: str, stack: ExitStack) -> socket.socket | None:
+    """A socket that only its owner can open. One that a killed server left is replaced.
+
+    None if another server listens there, which serves as well.
+    """
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     stack.callback(bound.close)
     try:
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, lock)
         try:
-            bound.bind(path)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or _is_served(path):
-                raise
-            os.unlink(path)
-            bound.bind(path)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.info("another server has the socket %s", path)
+            return None
+        with suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+        bound.bind(path)
         # Nobody can connect before it listens.
         os.chmod(path, 0o600)
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
-        why = "another server uses it" if in_use else error.strerror or str(error)
+        why = "another file is there" if in_use else error.strerror or str(error)
         raise _config(f"cannot serve on the socket {path}: {why}") from error
-    inode = os.stat(path).st_ino
-
-    def remove() -> None:
-        with suppress(OSError):
-            if os.stat(path).st_ino == inode:
-                os.unlink(path)
-
-    stack.callback(remove)
+    stack.callback(os.unlink, path)
     return bound
-
-
-def _is_served(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            return False
-        except OSError:
-            return True
-        return True
 
 
 def _check_tls(tls: Tls) -> None:

@@ -1,29 +1,43 @@
 """The whole service: its surfaces, its workers, and the duties between them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from msgspec import to_builtins
+
 from batten import __version__
-from batten.control.reconciler import Reconciler
-from batten.control.supervisor import Supervisor
+from batten.control.reconciler import Reconciler, Sweeper
+from batten.control.retention import Retention, RetentionPolicy
+from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
+from batten.serve.http.fanout import Fanout
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
+from batten.serve.http.limits import Limits
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.system import System, with_system
 from batten.wiring.opener import SessionOpener
 
 
+async def _tell_isolation(opener: SessionOpener, system: System) -> None:
+    """Let `/healthz` tell what confines commands, once that is known."""
+    from batten.control.isolation import os_isolation
+
+    system.sandbox = {"os_isolation": to_builtins(await os_isolation(opener.base, opener.home))}
+
+
 @asynccontextmanager
 async def service(
-    opener: SessionOpener, worker: Sequence[str], environ: Mapping[str, str], workers: int
+    opener: SessionOpener, staff: Staff, policy: RetentionPolicy, limits: Limits | None = None
 ) -> AsyncGenerator[App]:
-    """The application, while its workers run. `worker` is the command that starts one."""
+    """The application, while its workers run."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
-    supervisor = Supervisor(worker, environ, workers, lambda: reconciler.look())
+    supervisor = Supervisor(staff, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
+    retention = Retention(opener.home, tasks.seal_key, policy)
+    fanout = Fanout()
     metrics = Metrics()
     metrics.gauge("batten_workers", "Worker processes.", lambda: len(supervisor.pids))
     metrics.counter_of(
@@ -35,7 +49,7 @@ async def service(
         return ""
 
     async def check_workers() -> str:
-        return "" if supervisor.pids or not workers else "no worker runs"
+        return "" if supervisor.pids or not staff.count else "no worker runs"
 
     system = System(
         version=__version__,
@@ -44,9 +58,13 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
+            parts = (supervisor, reconciler, Sweeper(tasks), retention, fanout)
+            duties = [group.create_task(part.run()) for part in parts]
+            duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
-                yield App(with_system([hecate(Service(tasks))], system), metrics=metrics)
+                surface = hecate(Service(tasks, fanout, retention, lambda: len(supervisor.pids)))
+                surfaces = with_system([surface], system)
+                yield App(surfaces, limits=limits, metrics=metrics)
             finally:
                 for duty in duties:
                     duty.cancel()

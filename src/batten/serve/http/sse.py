@@ -26,23 +26,36 @@ HEADERS = (
     (b"cache-control", b"no-cache"),
     # Proxies such as nginx would collect frames otherwise.
     (b"x-accel-buffering", b"no"),
+    (b"connection", b"keep-alive"),
 )
 
 _log = logging.getLogger("batten.http")
 _PIECE = 1 << 16
 """Bytes given to the server at once: a slow reader makes progress by the piece."""
 _TICK_S = 1.0
+_AT_ONCE = "PyEmptyAwaitable"
+"""The type that Granian answers with if its buffer took the bytes: there is nothing to wait for."""
 
 
 class OpenStream:
     """One reader."""
 
-    __slots__ = ("_beat", "_send", "_task", "ended", "heartbeat", "sending_since", "sent_at")
+    __slots__ = (
+        "_beat",
+        "_pending",
+        "_send",
+        "_task",
+        "ended",
+        "heartbeat",
+        "sending_since",
+        "sent_at",
+    )
 
     def __init__(self, send: Send, heartbeat: bytes) -> None:
         self._send = send
         self._task = asyncio.current_task()
         self._beat: asyncio.Task[None] | None = None
+        self._pending: Awaitable[None] | None = None
         self.heartbeat = heartbeat
         self.sent_at = asyncio.get_running_loop().time()
         self.sending_since = 0.0
@@ -60,6 +73,35 @@ class OpenStream:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self.sending_since = 0.0
         self.sent_at = time()
+
+    def push(self, message: dict[str, Any], now: float) -> bool:
+        """Send a message of the server's protocol now, without waiting.
+
+        False if the reader lags: it takes the message later, in `settle`, if it `is_sending`; else
+        it has not got it.
+        """
+        if self.sending_since:
+            return False
+        sent = self._send(message)
+        if type(sent).__name__ == _AT_ONCE:
+            self.sent_at = now
+            return True
+        self._pending = sent
+        self.sending_since = now
+        return False
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a pushed message is on its way."""
+        return self._pending is not None
+
+    async def settle(self) -> None:
+        """Wait until the reader has taken what was pushed."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            await pending
+            self.sending_since = 0.0
+            self.sent_at = asyncio.get_running_loop().time()
 
     def beat(self, group: asyncio.TaskGroup) -> None:
         """Send a heartbeat in a task of `group`; frames wait for it."""
@@ -183,8 +225,11 @@ class Streams:
                 try:
                     if stream.first:
                         await reader.send(stream.first)
-                    async for frames in stream.source:
-                        await reader.send(frames)
+                    if isinstance(stream.source, AsyncIterator):
+                        async for frames in stream.source:
+                            await reader.send(frames)
+                    else:
+                        await stream.source.send_to(reader)
                 except Exception as error:
                     if not isinstance(error, BattenError):
                         _log.error("a stream failed", exc_info=error)
@@ -197,7 +242,7 @@ class Streams:
         return last if reader.ended in (None, "closing") else None
 
 
-async def close_source(source: AsyncIterator[bytes]) -> None:
+async def close_source(source: object) -> None:
     """Let a source release what it holds, if it has a way to."""
     close = getattr(source, "aclose", None)
     if close is not None:

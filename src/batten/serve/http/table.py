@@ -1,7 +1,7 @@
 """The vocabulary of the table: routes, what a handler gets, and what it may answer."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -92,6 +92,14 @@ class Reply(Struct, frozen=True):
     content_type: str = "application/json"
 
 
+class SharedSource(Protocol):
+    """A source with many readers."""
+
+    async def send_to(self, reader: Any, /) -> None:
+        """Send complete frames to this reader (`sse.OpenStream`), until the source ends."""
+        ...
+
+
 class Download(Struct, frozen=True, kw_only=True):
     """An answer whose body is sent in pieces, so that it is never whole in memory."""
 
@@ -110,7 +118,7 @@ class Stream(Struct, frozen=True):
     stream with an error frame.
     """
 
-    source: AsyncIterator[bytes]
+    source: AsyncIterator[bytes] | SharedSource
     headers: tuple[tuple[str, str], ...] = ()
     first: bytes = b""
     """Sent at once, with the headers: a comment such as `: ok`."""

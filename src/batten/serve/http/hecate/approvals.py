@@ -23,7 +23,8 @@ from batten.protocols.hecate.approvals import (
 from batten.serve.http.errors import HttpError
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.tasks import TASK
-from batten.serve.http.table import Call, Route
+from batten.serve.http.hecate.tracing import trace_headers
+from batten.serve.http.table import Call, Reply, Route
 
 _APPROVALS = f"{TASK}/approvals"
 
@@ -45,7 +46,7 @@ async def get_approval(call: Call) -> ApprovalReply:
     return ApprovalReply(_object(found))
 
 
-async def resolve_approval(call: Call) -> ApprovalReply:
+async def resolve_approval(call: Call) -> Reply:
     service: Service = call.service
     body: ResolveApproval = call.body
     task_id, approval_id = call.params["task_id"], call.params["approval_id"]
@@ -67,7 +68,8 @@ async def resolve_approval(call: Call) -> ApprovalReply:
             status=409,
             fields={"status": approval_status(found.row), "resolved_by": found.row.by or ""},
         ) from error
-    return ApprovalReply(_object(answered))
+    headers = trace_headers(answered.run.run_id, approval_id)
+    return Reply(ApprovalReply(_object(answered)), headers=headers)
 
 
 ROUTES = (

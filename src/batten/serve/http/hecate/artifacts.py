@@ -200,7 +200,10 @@ def _instant(given: datetime | UnsetType, plus_ms: int = 0) -> str | None:
     """A time as facts spell it."""
     if given is UNSET:
         return None
-    since = given.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    try:
+        since = given.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except OverflowError as error:
+        raise CallerError(f"{given.isoformat()} is not in the years 1 to 9999 of UTC") from error
     return timestamp((since // timedelta(milliseconds=1) + plus_ms) * 1_000_000)
 
 

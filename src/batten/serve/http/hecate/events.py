@@ -6,17 +6,21 @@ from contextlib import aclosing
 
 from msgspec import UNSET
 
+from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, Stored
 from batten.protocols.hecate import cursors, streams
 from batten.protocols.hecate.events import EventList, EventsQuery, FeedList, FeedQuery, types_of
 from batten.protocols.hecate.rows import StoredLike
 from batten.protocols.hecate.vocabulary import page_size
+from batten.serve.http.fanout import Page, Shared
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.tasks import RUN
 from batten.serve.http.table import Call, Reply, Route, Stream
 
 _MOST = 500
 _USUAL_FEED = 200
+_LATELY = 500
+"""Events that a new channel begins with: readers that come together share them."""
 
 
 async def run_events(call: Call) -> Reply | Stream:
@@ -26,10 +30,12 @@ async def run_events(call: Call) -> Reply | Stream:
     start = cursors.start_of(query.after_sequence, call.last_event_id)
     wants_page = query.limit is not UNSET or query.wait is not UNSET
     if cursors.wants_stream(call.header("accept"), wants_page=wants_page):
-        ended = row.outcome is not None
-        if cursors.is_at_end(start, ended=ended, last_sequence=row.next_sequence - 1):
+        ended, last = row.outcome is not None, row.next_sequence - 1
+        if cursors.is_at_end(start, ended=ended, last_sequence=last):
             return Reply(status=204)
-        return Stream(_frames_of(service.journal, row.run_id, start.after))
+        base = max(min(start.after, last), last - _LATELY)
+        origin = _RunFrames(service.journal, row.run_id)
+        return Stream(Shared(service.fanout, row.run_id, origin, base, start.after))
     limit = page_size(query.limit, _MOST, _MOST)
     page = await service.journal.read(row.run_id, after=start.after, limit=limit)
     if not page and query.wait is not UNSET and row.outcome is None:
@@ -47,21 +53,37 @@ async def _first(pages: AsyncGenerator[list[Stored], None], seconds: float) -> l
             return []
 
 
-async def _frames_of(journal: Journal, run_id: str, after: int) -> AsyncGenerator[bytes, None]:
-    """The frames of a run until it has ended and nothing follows."""
-    if await _is_over(journal, run_id, after):
-        return
-    async with aclosing(journal.follow(run_id, after=after)) as pages:
-        async for page in pages:
-            yield streams.run_frames(page)
-            if await _is_over(journal, run_id, page[-1].sequence):
-                return
+class _RunFrames:
+    """The frames of one run."""
+
+    def __init__(self, journal: Journal, run_id: str) -> None:
+        self._journal = journal
+        self._run_id = run_id
+
+    async def follow(self, after: int) -> AsyncGenerator[Page, None]:
+        """Until the run has ended and nothing follows."""
+        if await self._is_over(after):
+            yield Page([], after, is_end=True)
+            return
+        async with aclosing(self._journal.follow(self._run_id, after=after)) as pages:
+            has_ended = False
+            async for page in pages:
+                has_ended = has_ended or any(stored.type in TERMINAL for stored in page)
+                is_end = has_ended and await self._is_over(page[-1].sequence)
+                yield _page_of_run(page, after, is_end=is_end)
+
+    async def read(self, after: int) -> Page:
+        return _page_of_run(await self._journal.read(self._run_id, after=after), after)
+
+    async def _is_over(self, sequence: int) -> bool:
+        """Whether the run has ended with this event, or before it."""
+        row = await self._journal.run(self._run_id)
+        return row is None or (row.outcome is not None and sequence >= row.next_sequence - 1)
 
 
-async def _is_over(journal: Journal, run_id: str, sequence: int) -> bool:
-    """Whether a run has ended with this event, or before it."""
-    row = await journal.run(run_id)
-    return row is None or (row.outcome is not None and sequence >= row.next_sequence - 1)
+def _page_of_run(page: list[Stored], after: int, *, is_end: bool = False) -> Page:
+    frames = [(stored.sequence, streams.run_frame(stored)) for stored in page]
+    return Page(frames, page[-1].sequence if page else after, is_end)
 
 
 async def feed(call: Call) -> Reply:
@@ -79,10 +101,28 @@ async def feed(call: Call) -> Reply:
             position = page[-1].position
         if len(page) < _MOST:
             break
+    if not found and query.wait is not UNSET:
+        found, position = await _first_of_feed(service.journal, chosen, position, query.wait)
     if len(found) > limit:
         found = found[:limit]
         position = found[-1].position
     return Reply(streams.feed_list(found, position if position > start else None))
+
+
+async def _first_of_feed(
+    journal: Journal, chosen: streams.FeedFilter, position: int, seconds: float
+) -> tuple[list[StoredLike], int]:
+    """The next events of the feed within this time, and the position up to which they are all."""
+    async with aclosing(journal.follow_feed(after=position)) as pages:
+        try:
+            async with asyncio.timeout(seconds):
+                async for page in pages:
+                    position = page[-1].position
+                    if found := chosen.select(page):
+                        return found, position
+        except TimeoutError:
+            pass
+    return [], position
 
 
 async def feed_stream(call: Call) -> Stream:
@@ -90,14 +130,31 @@ async def feed_stream(call: Call) -> Stream:
     query: FeedQuery = call.query
     start = cursors.position_of(cursors.start_of(query.after_sequence, call.last_event_id))
     chosen = streams.FeedFilter(types_of(query), query.task_id or "")
+    last = await service.journal.position()
+    base = max(min(start, last), last - _LATELY)
+    origin = _FeedFrames(service.journal, chosen)
+    return Stream(Shared(service.fanout, chosen, origin, base, start), first=streams.OPENING)
 
-    async def frames() -> AsyncGenerator[bytes, None]:
-        async with aclosing(service.journal.follow_feed(after=start)) as pages:
+
+class _FeedFrames:
+    """The frames of all runs that a filter selects."""
+
+    def __init__(self, journal: Journal, chosen: streams.FeedFilter) -> None:
+        self._journal = journal
+        self._chosen = chosen
+
+    async def follow(self, after: int) -> AsyncGenerator[Page, None]:
+        async with aclosing(self._journal.follow_feed(after=after)) as pages:
             async for page in pages:
-                if found := chosen.select(page):
-                    yield streams.feed_frames(found)
+                yield self._page(page, after)
 
-    return Stream(frames(), first=b": ok\n\n")
+    async def read(self, after: int) -> Page:
+        return self._page(await self._journal.feed(after=after), after)
+
+    def _page(self, page: list[Stored], after: int) -> Page:
+        chosen = self._chosen.select(page)
+        frames = [(stored.position, streams.feed_frame(stored)) for stored in chosen]
+        return Page(frames, page[-1].position if page else after)
 
 
 ROUTES = (

@@ -8,7 +8,9 @@ from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.runs import RunList, RunReply
 from batten.protocols.hecate.tasks import CreateTask, Task, TaskList, TaskQuery, TaskReply
 from batten.protocols.hecate.vocabulary import page_size
+from batten.serve.http.hecate.pages import page_of
 from batten.serve.http.hecate.service import Service
+from batten.serve.http.hecate.tracing import trace_headers
 from batten.serve.http.table import Call, Reply, Route
 from batten.session.history import prompts_of
 
@@ -21,7 +23,7 @@ _USUAL, _MOST = 50, 200
 async def create_task(call: Call) -> TaskReply:
     service: Service = call.service
     task = new_task(call.body, by=call.principal.name)
-    return TaskReply(await service.task_object(await service.tasks.create(task)))
+    return TaskReply(await service.new_task(task))
 
 
 async def list_tasks(call: Call) -> Reply:
@@ -60,18 +62,27 @@ async def get_task(call: Call) -> Reply:
     return await service.cached(f"task {task_id}", make)
 
 
-async def start_task(call: Call) -> RunReply:
+async def delete_task(call: Call) -> Reply:
+    service: Service = call.service
+    await service.tasks.delete(call.params["task_id"])
+    return Reply(status=204)
+
+
+async def start_task(call: Call) -> Reply:
     service: Service = call.service
     row = await service.tasks.start(call.params["task_id"], by=call.principal.name)
-    return RunReply(await service.run_object(row))
+    run = RunReply(await service.run_object(row))
+    return Reply(run, headers=trace_headers(row.run_id, row.run_id))
 
 
 async def list_runs(call: Call) -> RunList:
     service: Service = call.service
     session = await service.tasks.find(call.params["task_id"])
     rows = await prompts_of(service.journal, SessionId(session.session_id))
-    numbered = [await service.run_object(row, number) for number, row in enumerate(rows, 1)]
-    return RunList(data=numbered[::-1])
+    numbered = list(enumerate(rows, 1))[::-1]
+    page, cursor = page_of(numbered, call.query, lambda one: one[1].run_id)
+    runs = [await service.run_object(row, number) for number, row in page]
+    return RunList(data=runs, has_more=bool(cursor), next_cursor=cursor)
 
 
 async def get_run(call: Call) -> RunReply:
@@ -158,6 +169,16 @@ ROUTES = (
         errors=("not_found",),
     ),
     Route(
+        method="DELETE",
+        path=TASK,
+        handler=delete_task,
+        summary="Delete a task with its runs and its workspaces",
+        tag="tasks",
+        scope="operator",
+        status=204,
+        errors=("not_found", "conflict"),
+    ),
+    Route(
         method="POST",
         path=f"{TASK}/start",
         handler=start_task,
@@ -165,7 +186,7 @@ ROUTES = (
         tag="tasks",
         scope="operator",
         reply=RunReply,
-        errors=("not_found", "conflict", "model_not_configured"),
+        errors=("not_found", "conflict", "model_not_configured", "workspace_invalid"),
     ),
     Route(
         method="GET",
@@ -173,6 +194,7 @@ ROUTES = (
         handler=list_runs,
         summary="List the runs of a task, the newest first",
         tag="runs",
+        query=run_types.PageQuery,
         reply=RunList,
         errors=("not_found",),
     ),

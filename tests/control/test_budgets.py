@@ -1,0 +1,68 @@
+"""The budget of a task: over all its runs, raised by a resume, held also by the service."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from batten.contract.errors import CallerError
+from batten.contract.facts import CostBudgetExceeded, RunFailed, RunQueued
+from tests.agent.stage import Stage
+from tests.agent.test_costs import DONE, PRICES, TURN, step
+from tests.models.server import ModelServer, Reply
+
+from .service import BY, Service, serving
+
+WANTED = {"prompt": "go", "requested_model": "anthropic/priced"}
+
+
+@asynccontextmanager
+async def priced(
+    stage: Stage, replies: Sequence[Reply], *flags: str
+) -> AsyncGenerator[Service, None]:
+    """A service whose model costs `TURN` a call."""
+    path = stage.directory / "prices.json"
+    path.write_bytes(PRICES)
+    async with ModelServer(replies) as model:
+        stage.environ.update({**model.environ(), "BATTEN_PRICES": str(path)})
+        async with serving(stage, "--auto-allow", *flags) as service:
+            yield service
+
+
+async def test_line_48_the_ceiling_counts_the_runs_before(stage: Stage) -> None:
+    async with priced(stage, [step(1), DONE, step(2), step(3)]) as service:
+        row = await service.run(**WANTED, budget_micros_usd=3 * TURN - 1)
+        assert (row.status, row.cost_micros_usd) == ("completed", 2 * TURN)
+        task = str(row.task_id)
+        again = await service.tasks.go_on(task, row.run_id, "more", by=BY)
+        again = await service.ended(again.run_id)
+        queued = await service.fact(again.run_id, RunQueued)
+        assert queued.prior_cost_micros_usd == 2 * TURN
+        assert (await service.fact(again.run_id, RunFailed)).code == "budget_exceeded"
+        types = await service.types(again.run_id)
+        assert types.index("cost.budget_exceeded") < types.index("run.failed")
+        exceeded = await service.fact(again.run_id, CostBudgetExceeded)
+        assert exceeded.cumulative_cost_micros_usd == 3 * TURN
+
+
+async def test_line_37_a_resume_raises_the_budget_before_it_is_queued(stage: Stage) -> None:
+    async with priced(stage, [step(1), step(2), step(3), DONE]) as service:
+        row = await service.run(**WANTED, budget_micros_usd=TURN)
+        assert (await service.fact(row.run_id, RunFailed)).code == "budget_exceeded"
+        task = str(row.task_id)
+        with pytest.raises(CallerError, match="only be raised") as lowered:
+            await service.tasks.resume(task, row.run_id, by=BY, budget_micros_usd=TURN - 1)
+        assert lowered.value.code == "invalid_request"
+        again = await service.tasks.resume(task, row.run_id, by=BY, budget_micros_usd=100 * TURN)
+        described = await service.tasks.described(await service.tasks.find(task))
+        assert described is not None
+        assert described.budget_micros_usd == 100 * TURN
+        assert (await service.ended(again.run_id)).status == "completed"
+
+
+async def test_the_budget_of_the_service_bounds_every_task(stage: Stage) -> None:
+    flags = ("--max-budget-usd", str(TURN / 1_000_000))
+    async with priced(stage, [step(1), step(2), step(3)], *flags) as service:
+        for wanted in (0, 100 * TURN):
+            row = await service.run(**WANTED, budget_micros_usd=wanted)
+            assert (await service.fact(row.run_id, RunFailed)).code == "budget_exceeded"

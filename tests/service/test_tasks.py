@@ -1,0 +1,191 @@
+"""Tasks of every kind over HTTP, executed by the workers of a real service."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.stage import say
+from tests.serve.http.wire import clients
+from tests.service.serving import PATIENCE_S, Json, Run, Service, serving
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    """A service that allows what no rule decides."""
+    async with serving(tmp_path, "--auto-allow", "--workers", "2", "--max-runs", "3") as running:
+        yield running
+
+
+async def started(service: Service, **fields: object) -> Run:
+    task: Json = await service.post("/tasks", fields)
+    run: Json = await service.post(f"/tasks/{task['id']}/start")
+    assert run["status"] == "queued"
+    return Run(service, task["id"], run["id"])
+
+
+async def test_line_29_a_run_is_queued_started_and_finished_in_a_workspace_of_its_own(
+    service: Service,
+) -> None:
+    run = await started(service, execution_kind="shell", shell_command="pwd; echo x > made")
+    ended = await run.ended()
+    place = service.stage.home / "workspaces" / run.task_id / run.run_id
+    assert (ended["status"], ended["kind"], ended["workspace_path"]) == (
+        "completed",
+        "shell",
+        str(place),
+    )
+    assert "model" not in ended
+    events = await run.events()
+    assert [event["sequence"] for event in events] == list(range(len(events)))
+    order = [event["type"] for event in events]
+    assert order[0] == "run.queued"
+    assert order.index("run.started") < order.index("tool.invoked") < order.index("run.finished")
+    queued = events[0]["data"]
+    assert (queued["model"], queued["provider"]) == (None, None)
+    assert (queued["workspace_mode"], queued["workspace_path"]) == ("clone", str(place))
+    assert (place / "made").read_text() == "x\n"
+
+
+async def test_a_command_that_fails_fails_its_run(service: Service) -> None:
+    run = await started(service, execution_kind="shell", shell_command="exit 7")
+    ended = await run.ended()
+    assert (ended["status"], ended["last_error"]) == (
+        "failed",
+        "shell_exec: exited with status 7",
+    )
+    failed = (await run.until("run.failed"))["data"]
+    assert failed["code"] == "command_failed"
+
+
+async def test_line_58_a_task_is_deleted_with_its_workspace(service: Service) -> None:
+    run = await started(service, execution_kind="file", file_path="a/b", file_content="x")
+    assert (await run.ended())["status"] == "completed"
+    place = service.stage.home / "workspaces" / run.task_id
+    assert (place / run.run_id / "a/b").read_text() == "x"
+    answer = await service.ask("DELETE", run.task_path)
+    assert (answer.status, answer.body) == (204, b"")
+    for path in (run.task_path, run.path, f"{run.path}/events?limit=5"):
+        assert (await service.ask("GET", path)).status == 404
+    assert (await service.ask("DELETE", run.task_path)).status == 404
+    assert not place.exists()
+
+
+async def test_line_35_an_active_run_refuses_a_start_and_a_delete(service: Service) -> None:
+    run = await started(service, execution_kind="shell", shell_command="sleep 600")
+    await run.until("tool.shell.command")
+    for method, path in (("POST", f"{run.task_path}/start"), ("DELETE", run.task_path)):
+        assert (await service.ask(method, path)).status == 409
+    stats: Json = await service.get("/system/stats")
+    assert (stats["worker_count"], stats["running_runs"], stats["in_flight_jobs"]) == (2, 1, 1)
+    assert (stats["queue_depth"], stats["awaiting_approval_runs"]) == (0, 0)
+    await service.post(f"{run.path}/cancel", {"reason": "enough"})
+    ended = await run.ended()
+    assert (ended["status"], ended["last_error"]) == ("cancelled", "enough")
+    again: Json = await service.post(f"{run.path}/cancel")
+    assert again["last_sequence"] == (await run.now())["last_sequence"]
+    assert (await service.ask("DELETE", run.task_path)).status == 204
+
+
+async def test_what_cannot_be_started_says_why(service: Service, tmp_path: Path) -> None:
+    task: Json = await service.post("/tasks", {"prompt": "go"})
+    answer = await service.ask("POST", f"/tasks/{task['id']}/start")
+    assert (answer.status, answer.error["type"]) == (422, "model_not_configured")
+    assert await service.get(f"/tasks/{task['id']}/runs") == []
+    there = {"workspace_mode": "in_place", "working_directory": str(tmp_path / "missing")}
+    task = await service.post("/tasks", {"prompt": "go", **there})
+    answer = await service.ask("POST", f"/tasks/{task['id']}/start")
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+    assert answer.error["code"] == "workspace_invalid"
+    for wanted in ({"sandbox_network": True}, {"permission_mode": "dontAsk"}):
+        answer = await service.ask("POST", "/tasks", {"prompt": "go", **wanted})
+        assert (answer.status, answer.error["type"]) == (403, "forbidden"), wanted
+    answer = await service.ask("POST", "/tasks", {"prompt": "x", "permission_mode": "disabled"})
+    assert answer.status == 400
+    answer = await service.ask("POST", "/tasks", {"execution_kind": "git", "git_command": "log '"})
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+
+
+async def test_no_more_runs_work_at_once_than_the_service_allows(service: Service) -> None:
+    gate = service.stage.directory / "gate"
+    os.mkfifo(gate)
+    line = f"read go < {gate}"
+    runs = [await started(service, execution_kind="shell", shell_command=line) for _ in range(5)]
+    # Two workers share three runs: one each.
+    for run in runs[:2]:
+        await run.until("tool.shell.command")
+    stats: Json = await service.get("/system/stats")
+    assert (stats["in_flight_jobs"], stats["queue_depth"]) == (2, 3)
+    opened = os.open(gate, os.O_RDWR)
+    os.write(opened, b"go\n" * 5)
+    for run in runs:
+        assert (await run.ended())["status"] == "completed"
+    os.close(opened)
+
+
+async def test_health_tells_what_confines_commands(service: Service) -> None:
+    model = service.stage.scenario([say("done")])
+    run = await service.started(model)
+    await run.ended()
+    async with asyncio.timeout(PATIENCE_S), clients() as opened:
+        connection = await opened.connect_to(service.url)
+        # It is known a moment after the start.
+        answer = await connection.ask("GET", "/healthz")
+        while "sandbox" not in answer.json:
+            await asyncio.sleep(0.02)
+            answer = await connection.ask("GET", "/healthz")
+    assert answer.json["status"] == "ok"
+    assert answer.json["sandbox"]["os_isolation"]["kind"] == "none"
+    assert "--sandbox none" in answer.json["sandbox"]["os_isolation"]["reason"]
+
+
+async def test_line_30_a_gated_command_runs_once_it_is_approved(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+        line = "echo one; read go < gate; echo two"
+        run = await started(service, execution_kind="shell", shell_command=f"mkfifo gate; {line}")
+        approval = await run.approval()
+        assert (approval["kind"], approval["status"]) == ("shell_exec", "pending")
+        assert approval["input"]["command"] == approval["summary"] == f"mkfifo gate; {line}"
+        assert (await run.now())["status"] == "awaiting_approval"
+        assert (await run.resolve(approval["id"], "approve")).status == 200
+        # What it wrote is seen while it still runs.
+        chunk = await run.until("tool.shell.output_chunk")
+        assert chunk["data"]["data"] == "one\n"
+        place = Path((await run.now())["workspace_path"])
+        with open(place / "gate", "w") as gate:
+            gate.write("go\n")
+        assert (await run.ended())["status"] == "completed"
+        assert (await run.resolve(approval["id"], "approve")).status == 409
+        types = [event["type"] for event in await run.events()]
+        assert types.count("tool.invoked") == 1
+
+
+async def test_line_32_a_rejected_command_is_cancelled_without_a_step(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+        run = await started(service, execution_kind="git", git_command="init -q")
+        approval = await run.approval()
+        assert (await run.resolve(approval["id"], "reject", note="no")).status == 200
+        ended = await run.ended()
+        task = await run.task()
+        for found in (ended, task):
+            assert (found["status"], found["last_error"]) == ("cancelled", "approval rejected")
+            assert found["step_count"] == 0
+
+
+async def test_a_command_whose_worker_is_killed_is_not_run_again(service: Service) -> None:
+    began = service.stage.directory / "began"
+    line = f"echo $PPID >> {began}; sleep 600"
+    run = await started(service, execution_kind="shell", shell_command=line)
+    command = await run.until("tool.shell.command")
+    owner = (await run.until("run.started"))["data"]["worker_id"]
+    os.kill(int(owner.split("-")[-2]), signal.SIGKILL)
+    failed = (await run.until("run.failed"))["data"]
+    assert failed["code"] == "outcome_unknown"
+    events = await run.events()
+    types = [event["type"] for event in events]
+    assert types.count("tool.invoked") == types.count("tool.failed") == 1
+    gap = next(event for event in events if event["type"] == "gap.run_disconnected")
+    assert gap["sequence"] > command["sequence"]

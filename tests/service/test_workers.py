@@ -1,0 +1,166 @@
+"""Workers of the service: what they leave behind goes on elsewhere, and is told as it was."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.agent.stage import bash, end, say
+from tests.service.crowd import gone, marked, started_at, tree, workers_of
+from tests.service.serving import PATIENCE_S, Json, Run, Service, serving
+
+_FLAGS = ("--workers", "1", "--auto-allow")
+
+
+def _slow(service: Service, command: str = "echo once >> ran; sleep 30; echo twice >> ran") -> str:
+    """A model with a command that takes long, then an answer."""
+    return service.stage.scenario([bash(command, "c1")], [say("Done."), end()])
+
+
+def _ran(service: Service) -> str:
+    return (service.stage.workspace / "ran").read_text()
+
+
+def _types(events: list[Json]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+async def _begun(service: Service, model: str) -> Run:
+    """A run whose command has begun and written its first line."""
+    run = await service.started(model)
+    await run.until("tool.invoked")
+    await asyncio.to_thread(_wait_for, service.stage.workspace / "ran")
+    return run
+
+
+def _wait_for(path: Path) -> None:
+    import time
+
+    patience = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert time.monotonic() < patience
+        time.sleep(0.01)
+
+
+async def test_a_stop_hands_long_runs_over_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, *_FLAGS) as service:
+        run = await _begun(service, _slow(service))
+        below = {pid: started_at(pid) for pid in tree(service.pid)}
+        assert await service.stop() == 0
+        await gone(below)
+        await service.start()
+        assert (await run.ended())["status"] == "completed"
+        events = await run.events()
+    types = _types(events)
+    assert "gap.run_disconnected" not in types
+    cut = types.index("tool.cancelled")
+    assert types[cut + 1 : cut + 3] == ["run.queued", "run.started"]
+    assert "the worker that ran it was stopped" in events[cut]["data"]["output"]
+    assert _ran(service) == "once\n"
+
+
+async def test_a_stop_lets_short_runs_end(tmp_path: Path) -> None:
+    async with serving(tmp_path, *_FLAGS) as service:
+        run = await _begun(service, _slow(service, "echo once > ran; sleep 0.5"))
+        assert await service.stop() == 0
+        await service.start("--workers", "0")
+        assert (await run.now())["status"] == "completed"
+
+
+async def test_a_worker_that_hangs_is_killed_and_its_run_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, *_FLAGS, environ={"BATTEN_LEASE_S": "2"}) as service:
+        run = await _begun(service, _slow(service))
+        (worker,) = workers_of(service.pid)
+        below = {pid: started_at(pid) for pid in tree(worker)}
+        os.kill(worker, signal.SIGSTOP)
+        assert (await run.ended())["status"] == "completed"
+        await gone(below)
+        events = await run.events()
+    types = _types(events)
+    gap = events[types.index("gap.run_disconnected")]
+    assert gap["data"]["reason"] == "worker_lease_expired"
+    failed = events[types.index("tool.failed")]
+    assert failed["data"]["error_kind"] == "outcome_unknown"
+    assert _ran(service) == "once\n"
+
+
+@asynccontextmanager
+async def _worker(service: Service, runs: int = 16) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """`batten worker`, started by somebody else."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "batten", "worker", "--runs", str(runs)),
+        *("--sandbox", "none", "--auto-allow"),
+        env=service.stage.environ,
+        cwd=service.stage.directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            await process.wait()
+
+
+async def test_workers_apart_execute_and_replace_each_other(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--workers", "0") as service:
+        async with _worker(service) as first:
+            run = await _begun(service, _slow(service))
+            below = {pid: started_at(pid) for pid in tree(first.pid)}
+            first.kill()
+            await gone(below)
+        async with _worker(service) as second:
+            assert (await run.ended())["status"] == "completed"
+            second.terminate()
+            assert await second.wait() == 0
+        events = await run.events()
+    gap = events[_types(events).index("gap.run_disconnected")]
+    assert gap["data"]["reason"] == "worker_lost"
+    assert _ran(service) == "once\n"
+
+
+async def test_two_servers_share_a_home(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, "--workers", "0") as first,
+        serving(tmp_path, *_FLAGS) as second,
+    ):
+        run = await first.started(_slow(first, "echo once > ran"))
+        assert (await run.ended())["status"] == "completed"
+        other = Run(second, run.task_id, run.run_id)
+        assert await other.events() == await run.events()
+        lost = await _begun(first, _slow(first))
+        await second.kill()
+        await first.stop()
+        await first.start(*_FLAGS)
+        assert (await lost.ended())["status"] == "completed"
+
+
+async def _queue(directory: Path, count: int) -> None:
+    """Many runs wait, and all of them end once there is a worker; the urgent one first."""
+    async with serving(directory, "--workers", "0") as service:
+        model = service.stage.scenario([say("Done."), end()])
+        runs = [await service.started(model) for _ in range(count)]
+        urgent = await service.started(model, priority="urgent")
+        async with _worker(service, runs=1):
+            await urgent.ended()
+            for run in runs:
+                assert (await run.ended())["status"] == "completed"
+        feed = await service.get("/events?event_type=run.started&limit=500")
+    assert feed[0]["run_id"] == urgent.run_id
+
+
+async def test_a_long_queue_is_worked_off_by_priority(tmp_path: Path) -> None:
+    await _queue(tmp_path, 60)
+
+
+@pytest.mark.soak
+async def test_a_queue_of_a_thousand_runs_is_worked_off(tmp_path: Path) -> None:
+    await _queue(tmp_path, 1000)
+    assert not marked(str(tmp_path))
