@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.maestro.promises import OF_HTTP, PROMISES
+from tests.maestro.promises import OF_THE_CLIENT, PROMISES, UNSHOWN
 from tests.maestro.schemas import PUBLISHED
 
 SECTIONS = {"": 43, "S": 62, "R": 27, "H": 64, "U": 21, "P": 17}
@@ -17,7 +17,8 @@ def lines() -> set[str]:
 
 
 def test_every_line_is_shown_by_tests_that_are_there() -> None:
-    assert set(PROMISES) == lines() - OF_HTTP
+    assert set(PROMISES) == lines() - set(UNSHOWN)
+    assert all({**UNSHOWN, **OF_THE_CLIENT}.values())
     for line, tests in PROMISES.items():
         assert tests, f"line {line} is shown by nothing"
         for name in tests:
@@ -35,3 +36,5 @@ def test_the_lines_are_those_of_the_reference() -> None:
             section = part.partition("\n# ")[0]
             found |= set(re.findall(r"^(?:- )?([A-Z]?\d+)(?:\.)? ", section, flags=re.MULTILINE))
     assert found == lines()
+    client = next(part for part in parts if part.startswith("7.8 "))
+    assert set(re.findall(r"^- (K\d+) ", client, flags=re.MULTILINE)) == set(OF_THE_CLIENT)

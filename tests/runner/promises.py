@@ -8,6 +8,10 @@ _RESTORE = "runner.test_restore:"
 _SERVED = "maestro.test_runtime_drain:"
 _SHARED = "maestro.test_runtime:"
 _CROWD = "maestro.test_runtime_sharing:"
+_HTTP = "runner.test_http:"
+_AFRESH = "runner.test_http_restore:"
+_FAULTS = "runner.test_http_faults:"
+_CONFIG = "runner.test_config:"
 _UTILITIES = "maestro.test_runtime_work:"
 
 _ANSWERED = _DRAIN + "test_a_drain_stops_the_runtime_and_answers_what_it_wrote"
@@ -17,10 +21,15 @@ _OUTSIDE = _EXPORT + "test_what_leads_outside_is_refused_whatever_is_there"
 _INVALID = _RESTORE + "test_a_manifest_that_cannot_be_gone_on_from_is_refused_with_the_reason"
 _GONE_ON = _RESTORE + "test_what_was_drained_is_gone_on_from"
 
-ELSEWHERE = frozenset({*(f"D{number}" for number in (*range(1, 6), 26, 35, 36, 37, 40, 45))})
-"""Of the command that starts a runner, of its routes, and of an executor apart from it."""
-
 PROMISES: dict[str, tuple[str, ...]] = {
+    "D1": (_CONFIG + "test_every_flag_is_taken",),
+    "D2": (_CONFIG + "test_every_variable_is_taken_and_the_first_that_is_not_blank_counts",),
+    "D3": (_CONFIG + "test_a_flag_comes_before_a_variable",),
+    "D4": (_HTTP + "test_what_is_wrong_at_the_start_is_told_and_nothing_listens",),
+    "D5": (
+        _HTTP + "test_the_api_wants_the_key",
+        _CONFIG + "test_a_key_is_wanted_unless_it_is_said_that_none_is",
+    ),
     "D6": (_IDENTITY + "test_a_runner_that_is_ready_says_who_it_is_and_nothing_else",),
     "D7": (_IDENTITY + "test_a_drained_runner_is_not_ready_and_stays_so",),
     "D8": (_IDENTITY + "test_without_its_ids_a_runner_has_no_identity",),
@@ -39,7 +48,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         _DRAIN + "test_requests_are_counted_where_they_wait",
         _WORK + "test_the_joint_list_of_requests_is_not_what_is_counted",
     ),
-    "D14": (_FAILING,),
+    "D14": (_FAILING, _FAULTS + "test_an_end_that_the_journal_cannot_take_is_no_clean_drain"),
     "D15": (
         _FAILING,
         _DRAIN + "test_a_runtime_without_a_snapshot_is_stopped_and_one_is_made_up",
@@ -69,6 +78,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         _DRAIN + "test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_more",
     ),
     "D25": (_SERVED + "test_who_is_no_runner_cannot_be_drained",),
+    "D26": (_AFRESH + "test_a_signal_drains_too",),
     "D27": (
         _DRAIN + "test_a_hostile_id_leads_no_manifest_elsewhere",
         _DRAIN + "test_a_name_is_plain_and_short_whatever_the_id_is",
@@ -80,6 +90,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "D29": (
         _GONE_ON,
+        _AFRESH + "test_an_empty_home_and_another_place_are_enough",
         _RESTORE + "test_clients_their_lease_and_their_utilities_are_not_restored",
     ),
     "D30": (
@@ -94,8 +105,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "D34": (
         _CROWD + "test_who_reads_at_once_misses_nothing_and_who_does_not_is_told_what_is_true",
     ),
+    "D35": (_HTTP + "test_headers_of_every_spelling_say_who_sends",),
+    "D36": (_HTTP + "test_paths_that_only_begin_alike_are_nothing",),
+    "D37": (_FAULTS + "test_a_session_whose_process_dies_is_told_and_opened_again",),
     "D38": (_SHARED + "test_a_stream_begins_with_what_is_true_or_with_all_that_was_said",),
     "D39": (_SHARED + "test_a_controller_and_a_viewer_are_told_who_has_the_lease",),
+    "D40": ("runner.test_over_http:test_a_watch_sees_what_happens_for_everybody",),
     "D41": (_UTILITIES + "test_a_file_is_read_inside_the_workspace_and_refused_outside",),
     "D42": (_OUTSIDE, _INVALID),
     "D43": (
@@ -103,4 +118,10 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_a_connection_that_closes_leaves_the_others_as_they_are",
     ),
     "D44": (_SHARED + "test_a_viewer_says_nothing_and_a_second_controller_needs_to_take_control",),
+    "D45": (
+        _HTTP + "test_a_message_is_refused_with_the_status_of_its_fault",
+        _HTTP + "test_connections_are_refused_with_the_status_of_their_fault",
+        _HTTP + "test_a_wrong_request_makes_no_session",
+        _HTTP + "test_another_session_is_not_served",
+    ),
 }

@@ -12,7 +12,7 @@ _GROUPS = {
     "Look at runs": ("runs", "show", "events", "artifacts", "diff", "stats", "requests"),
     "Steer and undo": ("answer", "cancel", "apply", "reject", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
-    "Serve": ("serve", "worker", "keys"),
+    "Serve": ("serve", "worker", "hosted-runner", "keys"),
     "Embed and test": ("headless", "scenario", "conformance"),
     "Set up": (*("doctor", "models", "trust", "sandbox", "completion", "help", "version"),),
 }
@@ -75,7 +75,7 @@ def _overview() -> str:
     lines += [f"  {usage:<{width}}  {about}" for usage, about in _USAGES]
     for title, names in grouped_commands().items():
         lines += ["", f"{title}:"]
-        lines += [f"  {name:<12} {COMMANDS[name]}" for name in names]
+        lines += [f"  {name:<13} {COMMANDS[name]}" for name in names]
     return "\n".join([*lines, "", _wrapped(f"{_NAMES} `batten help COMMAND` has the details.")])
 
 
@@ -94,6 +94,10 @@ def _parser_of(name: str) -> Parser:
         from batten.cli.service import serve_parser, worker_parser
 
         return serve_parser() if name == "serve" else worker_parser()
+    if name == "hosted-runner":
+        from batten.cli.hosted_runner import hosted_runner_parser
+
+        return hosted_runner_parser()
     from batten.cli.commands import command_parsers
 
     found = command_parsers().get(name)
