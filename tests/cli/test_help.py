@@ -17,7 +17,7 @@ def test_the_overview_lists_every_command_once_under_a_heading(shell: Shell) -> 
     assert said.code == 0
     lines = said.out.decode().splitlines()
     for name, about in COMMANDS.items():
-        assert lines.count(f"  {name:<12} {about}") == 1
+        assert lines.count(f"  {name:<13} {about}") == 1
     for heading in ("Look at runs:", "Steer and undo:", "Keep the store:", "Set up:"):
         assert heading in lines
     assert sorted(one for group in grouped_commands().values() for one in group) == sorted(COMMANDS)

@@ -34,7 +34,7 @@ _FAILED = 1
 def hosted_runner_parser() -> Parser:
     made = Parser(
         prog="batten hosted-runner",
-        usage="batten hosted-runner --runner-session-id ID --workspace-root DIR [FLAG ...]",
+        usage="batten hosted-runner --runner-session-id ID --workspace-root DIR ...",
         description="Serve one session over HTTP for a control plane: identity, drain, restore and"
         " remote clients. Each flag has a variable too: see docs/maestro.md. Any flag of `batten"
         " headless` sets what the session may do.",
