@@ -296,7 +296,8 @@ async def test_a_cancel_asked_for_elsewhere_keeps_the_next_tool_from_beginning(
         await session.deps.journal.append(execution.run_id, [asked], fence=None)
         played = await finish(session, execution)
     assert played.ended.outcome == "cancelled"
-    assert played.one(f.RunCancelled).by == "guest"
+    ended = played.one(f.RunCancelled)
+    assert (ended.by, ended.reason) == ("console", "enough")
     assert not (stage.workspace / "made").exists()
 
 

@@ -167,7 +167,8 @@ def workers_of(pid: int) -> list[int]:
 
 def _is_worker(pid: int) -> bool:
     try:
-        return b"\0worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"\0worker\0" in line and b"--for-callers" not in line
     except OSError:
         return False
 

@@ -16,7 +16,7 @@ from batten.contract.facts.workspace import ChangeKind
 from batten.workspace.root import Root
 
 MOST_FILES = 50_000
-LONGEST_S = 0.5
+LONGEST_S = 2.0
 """Limits of one look at the workspace; a look that reaches one is incomplete."""
 MOST_LISTED = 200
 QUICK_FILES = 300

@@ -190,7 +190,8 @@ async def test_an_error_has_its_status_and_what_to_do(server: Toy) -> None:
     assert answer.status == 503
     assert answer.error == {
         "type": "store_full",
-        "message": "no room on the disk",
+        "message": "the disk of the store is full; the server's log has the reason under this"
+        " request id",
         "request_id": "r-1",
         "user_message": "The server's disk is full.",
         "operator_action": "Free space on the disk of BATTEN_HOME: batten prune --older-than 30d",
