@@ -106,7 +106,7 @@ async def test_a_secret_in_an_answer_is_not_stored(stage: Stage) -> None:
 async def test_the_second_answer_is_told_who_won(stage: Stage) -> None:
     async with asking(stage, bash("touch made")) as asked:
         await asked.resolve(True)
-        with pytest.raises(Conflict, match=r"is already approved, by operator"):
+        with pytest.raises(Conflict, match=r"is already approved by operator"):
             await asked.resolve(False)
     assert (stage.workspace / "made").exists()
     assert len(asked.played.all(f.ApprovalResolved)) == 1
@@ -275,7 +275,7 @@ def test_another_process_lists_and_answers_and_the_loser_is_told(stage: Stage) -
     assert (stage.workspace / "made").exists()
     second = batten(stage, "answer", row["request_id"], "deny")
     assert second.returncode == 1
-    assert b"is already approved, by operator" in second.stderr
+    assert b"is already approved by operator" in second.stderr
     assert batten(stage, "requests").stdout == b""
     unknown = batten(stage, "answer", "appr_none", "allow")
     assert unknown.returncode == 66

@@ -220,7 +220,7 @@ async def resolve(
         text = f"the changed arguments are nested more than {DEEPEST} levels deep"
     row = await known_request(journal, request_id)
     if row.status != "pending":
-        by = f", by {row.by}" if row.by else ""
+        by = f" by {row.by}" if row.by else ""
         raise Conflict(
             f"request {request_id} is already {row.decision or row.status}{by}",
             code="already_resolved",
