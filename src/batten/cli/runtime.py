@@ -1,0 +1,314 @@
+"""`batten runtime`: agents decide together over gRPC."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from batten.cli import current_directory
+from batten.cli.arguments import at_least_0
+from batten.cli.parsing import Parser, UsageError
+from batten.contract.errors import BattenError, CallerError
+from batten.contract.outcomes import exit_code, outcome_of_error
+from batten.serve.output import redact_for_people, say
+from batten.serve.words import redacting
+from batten.wiring.home import batten_home
+
+if TYPE_CHECKING:
+    from batten.serve.grpc.identity import Authenticator, Identity
+    from batten.serve.grpc.server import Listening
+
+_log = logging.getLogger("batten.coordination")
+_BIND = "127.0.0.1:50051"
+_MESSAGES = 600
+_STARTS = 60
+
+
+def runtime_parser() -> Parser:
+    made = Parser(
+        prog="batten runtime",
+        usage="batten runtime [--bind HOST:PORT] [FLAG ...]",
+        description="Serve the MACP runtime over gRPC: sessions in which agents propose, vote and"
+        " commit under a policy. On loopback, without tokens and API keys, a bearer value is taken"
+        " as the sender's name.",
+    )
+    made.add_argument(
+        "--bind", metavar="HOST:PORT", help=f"default: {_BIND}; port 0 for a free one"
+    )
+    made.add_argument("--tokens", metavar="FILE", help="JSON: tokens, their senders and rights")
+    made.add_argument("--jwt-issuer", metavar="URL", help="take tokens that this issuer signed")
+    made.add_argument("--jwt-audience", metavar="NAME", help="default: macp-runtime")
+    made.add_argument("--jwks", metavar="FILE|URL", help="the issuer's keys")
+    made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
+    made.add_argument("--tls-key", metavar="FILE", help="and this key")
+    made.add_argument("--policies", metavar="DIR", help="policies, one JSON file each; no others")
+    made.add_argument(
+        "--insecure",
+        action="store_true",
+        help="without TLS, and without tokens if there are none, also on other addresses",
+    )
+    made.add_argument(
+        "--rate-limit",
+        type=at_least_0,
+        metavar="N",
+        help=f"messages a minute of each sender; default: {_MESSAGES}, 0 for no limit",
+    )
+    made.add_argument("--leave-with-stdin", action="store_true", help="end when stdin is closed")
+    return made
+
+
+def run_runtime(argv: list[str]) -> int:
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.logs import log_to_stderr
+
+    environ = dict(os.environ)
+    redact_for_people.set(redacting(environ))
+    try:
+        options = runtime_parser().parse_args(argv)
+        check_installed()
+        log = log_to_stderr(Redactor.from_environment(environ).text)
+        try:
+            asyncio.run(_serve(options, environ))
+        finally:
+            log.flush()
+    except BaseExceptionGroup as failed:
+        return _refuse(failed)
+    except BattenError as error:
+        say(f"batten: {error}")
+        return exit_code(outcome_of_error(error))
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
+
+
+def _refuse(failed: BaseExceptionGroup[BaseException]) -> int:
+    error = failed.exceptions[0]
+    if not isinstance(error, BattenError):
+        raise failed
+    say(f"batten: {error}")
+    return exit_code(outcome_of_error(error))
+
+
+def check_installed() -> None:
+    """Raise `CallerError` if what gRPC needs is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("grpc") is None or find_spec("macp") is None:
+        raise CallerError("the runtime needs more packages: install batten[runtime]", code="config")
+
+
+def hosted_runtime(options: Namespace) -> tuple[str, ...]:
+    """The command of the runtime beside `batten serve`; empty if it has none.
+
+    It is a process of its own: gRPC would cost the server's start and memory. Raises `CallerError`
+    if it was asked for and cannot be.
+    """
+    if options.no_runtime or not (options.runtime_bind or options.port):
+        return ()
+    bind = options.runtime_bind or f"127.0.0.1:{options.port + 1}"
+    try:
+        check_installed()
+        _check_free(bind)
+    except CallerError as error:
+        if options.runtime_bind:
+            raise
+        say(f"batten: no runtime: {error}")
+        return ()
+    return (sys.executable, "-m", "batten", "runtime", "--leave-with-stdin", "--bind", bind)
+
+
+def _check_free(bind: str) -> None:
+    host, port = _address(bind, "--runtime-bind")
+    if port == 0:
+        return
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise CallerError(f"cannot serve on {bind}: {error.strerror}", code="config") from error
+
+
+def _address(bind: str, flag: str) -> tuple[str, int]:
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{flag} takes HOST:PORT, not {bind!r}")
+    return host.strip("[]"), int(port)
+
+
+async def _beat() -> None:
+    """Tell the process that started us that the loop goes round."""
+    from batten.control.supervisor import BEAT_S
+
+    while True:
+        with suppress(OSError):
+            sys.stdout.write(".")
+            sys.stdout.flush()
+        await asyncio.sleep(BEAT_S)
+
+
+async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
+    from batten.control.coordination.records import Keeping
+    from batten.control.coordination.registries import FILE, Registries, load_policies
+    from batten.control.coordination.runtime import Runtime
+    from batten.journal.sqlite import SqliteJournal
+    from batten.redact.redactor import Redactor
+    from batten.redact.seal import SealKey
+    from batten.serve.grpc.rates import Rates
+    from batten.serve.grpc.server import serve_runtime
+
+    home = batten_home(environ, current_directory())
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    listening = listening_of(options, environ)
+    authenticator = authenticator_of(options, environ, home, listening)
+    directory = options.policies or environ.get("MACP_POLICIES_DIR")
+    fixed = load_policies(directory) if directory else None
+    most = _MESSAGES if options.rate_limit is None else options.rate_limit
+    rates = Rates(starts=_STARTS if most else 0, messages=most)
+    stopping = _stopping(options)
+    journal = SqliteJournal.open(home)
+    try:
+        keeping = Keeping(journal, Redactor.from_environment(environ), partial(SealKey.load, home))
+        runtime = Runtime(keeping, Registries(os.path.join(home, FILE), fixed))
+        await runtime.recover()
+        async with serve_runtime(runtime, authenticator, rates, listening) as address:
+            sys.stdout.write(f"listening on {address}\n")
+            sys.stdout.flush()
+            _log.info("the runtime listens on %s", address)
+            async with asyncio.TaskGroup() as group:
+                beating = group.create_task(_beat()) if options.leave_with_stdin else None
+                await stopping.wait()
+                if beating is not None:
+                    beating.cancel()
+    finally:
+        journal.close()
+
+
+def _stopping(options: Namespace) -> asyncio.Event:
+    """Set by SIGTERM, SIGINT, or the end of stdin where that is asked for."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    if options.leave_with_stdin:
+
+        def look() -> None:
+            if not os.read(0, 4096):
+                loop.remove_reader(0)
+                stopping.set()
+
+        loop.add_reader(0, look)
+    return stopping
+
+
+def listening_of(options: Namespace, environ: Mapping[str, str]) -> "Listening":
+    """Where to listen. Raises `CallerError` for what would be open to others."""
+    from batten.coordination.envelope import MAX_PAYLOAD_BYTES
+    from batten.serve.grpc.server import Listening, is_loopback
+
+    bind: str = options.bind or environ.get("MACP_BIND_ADDR") or _BIND
+    host, port = _address(bind, "--bind")
+    certificate = options.tls_cert or environ.get("MACP_TLS_CERT_PATH") or ""
+    key = options.tls_key or environ.get("MACP_TLS_KEY_PATH") or ""
+    if bool(certificate) != bool(key):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    if not certificate and not is_loopback(host) and not _is_insecure(options, environ):
+        raise CallerError(
+            f"{host} can be reached by others: give --tls-cert and --tls-key, or --insecure",
+            code="config",
+        )
+    largest = environ.get("MACP_MAX_PAYLOAD_BYTES", "")
+    return Listening(
+        host=host,
+        port=port,
+        tls_cert=_read(certificate),
+        tls_key=_read(key),
+        max_payload_bytes=int(largest) if largest.isdecimal() else MAX_PAYLOAD_BYTES,
+    )
+
+
+def _is_insecure(options: Namespace, environ: Mapping[str, str]) -> bool:
+    return bool(options.insecure) or environ.get("MACP_ALLOW_INSECURE") == "1"
+
+
+def authenticator_of(
+    options: Namespace, environ: Mapping[str, str], home: str, listening: "Listening"
+) -> "Authenticator":
+    """Who may call: tokens, signed tokens, the API keys of the home; anybody on loopback if there
+    is none of them.
+    """
+    from batten.serve.grpc.identity import Authenticator, read_tokens
+    from batten.serve.grpc.server import is_loopback
+    from batten.serve.grpc.signed_tokens import DEFAULT_AUDIENCE, JwtOptions, JwtVerifier
+    from batten.serve.http.keys import KeyRing, KeyStore
+
+    file = options.tokens or environ.get("MACP_AUTH_TOKENS_FILE") or ""
+    inline = environ.get("MACP_AUTH_TOKENS_JSON", "")
+    tokens = None
+    if file:
+        tokens = read_tokens(_read(file), file)
+    elif inline:
+        tokens = read_tokens(inline.encode(), "MACP_AUTH_TOKENS_JSON")
+    issuer = options.jwt_issuer or environ.get("MACP_AUTH_ISSUER") or ""
+    jwt = None
+    if issuer:
+        place = options.jwks or environ.get("MACP_AUTH_JWKS_URL") or ""
+        is_url = place.startswith(("http://", "https://"))
+        keys_text = environ.get("MACP_AUTH_JWKS_JSON", "")
+        jwt = JwtVerifier(
+            JwtOptions(
+                issuer=issuer,
+                audience=options.jwt_audience
+                or environ.get("MACP_AUTH_AUDIENCE")
+                or DEFAULT_AUDIENCE,
+                jwks=keys_text if is_url or not place else _read(place).decode(),
+                jwks_url=place if is_url else "",
+            )
+        )
+    ring = KeyRing(KeyStore(home))
+    configured = tokens is not None or jwt is not None
+    may = is_loopback(listening.host) or _is_insecure(options, environ)
+    if not configured and ring.is_empty and not may:
+        raise CallerError(
+            "nobody could call: give --tokens, --jwt-issuer, or make a key with `batten keys`",
+            code="config",
+        )
+    return Authenticator(
+        tokens=tokens,
+        jwt=jwt,
+        keys=partial(_key_identity, ring),
+        allow_anyone=lambda: may and not configured and ring.is_empty,
+    )
+
+
+def _key_identity(ring: object, credential: str) -> "Identity | None":
+    """The identity of an API key: viewers observe, operators take part, admins manage."""
+    from batten.serve.grpc.identity import Identity
+    from batten.serve.http.keys import KeyRing
+
+    assert isinstance(ring, KeyRing)
+    principal = ring.principal({b"authorization": b"Bearer " + credential.encode()})
+    if principal is None:
+        return None
+    return Identity(
+        sender=principal.name,
+        can_start_sessions=principal.scope != "viewer",
+        can_manage_mode_registry=principal.scope == "admin",
+        is_observer=True,
+    )
+
+
+def _read(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise CallerError(f"{path} cannot be read: {error.strerror}", code="config") from error

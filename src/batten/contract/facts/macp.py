@@ -1,0 +1,139 @@
+"""`macp.*`: a session in which several agents decide together."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from batten.contract.facts.base import Fact
+
+SessionState = Literal["OPEN", "SUSPENDED", "RESOLVED", "EXPIRED", "CANCELLED"]
+
+
+class BoundPolicy(Struct, frozen=True, kw_only=True):
+    """The whole policy of a session: later changes of the registry do not touch it."""
+
+    policy_id: str
+    mode: str
+    description: str
+    rules: str
+    schema_version: int
+
+
+class BoundMode(Struct, frozen=True, kw_only=True):
+    """An extension mode as it was registered when the session started."""
+
+    mode_version: str
+    message_types: list[str]
+    strict: bool
+
+
+class MacpSessionBound(Fact, frozen=True):
+    """A session was started; its mode, policy and panel do not change any more."""
+
+    TYPE = "macp.session_bound"
+    session_id: str
+    mode: str
+    mode_version: str
+    configuration_version: str
+    initiator: str
+    participants: list[str]
+    policy: BoundPolicy
+    deadline_unix_ms: int
+    semantics_rev: int
+    """The revision of the rules that judge its messages."""
+    extension: BoundMode | UnsetType = UNSET
+
+
+class MacpMessageAccepted(Fact, frozen=True):
+    """A message of a session, with all its bytes. The first is SessionStart."""
+
+    TYPE = "macp.message_accepted"
+    ordinal: int
+    """Its place among the accepted messages, from 1."""
+    message_id: str
+    message_type: str
+    sender: str
+    timestamp_unix_ms: int
+    accepted_at_unix_ms: int
+    state: SessionState
+    """The session's state after it."""
+    body: dict[str, Any]
+    """The payload in readable form, secrets removed."""
+    payload: str | UnsetType = UNSET
+    """The payload's bytes in base64."""
+    payload_artifact_id: str | UnsetType = UNSET
+    """An artifact with the payload's bytes, if they are many."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """A sealed artifact with the payload's bytes, if they hold a secret."""
+    metadata: dict[str, Any] | UnsetType = UNSET
+    """What came beside the payload: the model call it rests on (`llmCall`), its run and call."""
+    by_runtime: bool | UnsetType = UNSET
+    """The runtime sent it in the sender's name, because the time to answer had passed."""
+
+
+class MacpSessionChanged(Fact, frozen=True):
+    """A session was suspended, resumed, cancelled, or its time has passed."""
+
+    TYPE = "macp.session_changed"
+    state: SessionState
+    at_unix_ms: int
+    by: str
+    reason: str
+    banked_ms: int
+    """The time that a resumed session gets back."""
+
+
+class MacpDenial(Struct, frozen=True):
+    code: str
+    message: str
+    participants: list[str]
+
+
+class MacpCommitmentEvaluated(Fact, frozen=True):
+    """The policy judged a commitment. A denied one was not accepted, and can be sent again."""
+
+    TYPE = "macp.commitment_evaluated"
+    message_id: str
+    sender: str
+    commitment_id: str
+    policy_id: str
+    decision: Literal["allow", "deny"]
+    denials: list[MacpDenial]
+
+
+class MacpRunDescribed(Fact, frozen=True):
+    """A client asked to observe a session that agents open elsewhere, or will open here."""
+
+    TYPE = "macp.run_described"
+    session_id: str
+    """The session's id: the client's own, or one that was given out."""
+    descriptor: dict[str, Any]
+    """The checked request, as it was sent."""
+    normaliser: int
+    """The version of the rules that make canonical events of this run."""
+    redact: list[str] | UnsetType = UNSET
+    """Patterns of texts that canonical events of this run do not show."""
+
+
+FrameKind = Literal["envelope", "stream_status", "session_snapshot", "send_ack", "stream_error"]
+
+
+class MacpFrameObserved(Fact, frozen=True):
+    """Something a runtime told its observer; an envelope comes with all its bytes."""
+
+    TYPE = "macp.frame_observed"
+    kind: FrameKind
+    session_id: str
+    detail: dict[str, Any]
+    """The frame's fields; of an envelope its payload in readable form, secrets removed."""
+    ordinal: int | UnsetType = UNSET
+    """The place of an envelope in its session; absent for a signal."""
+    mode: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    message_type: str | UnsetType = UNSET
+    sender: str | UnsetType = UNSET
+    timestamp_unix_ms: int | UnsetType = UNSET
+    payload: str | UnsetType = UNSET
+    """The payload's bytes in base64."""
+    payload_artifact_id: str | UnsetType = UNSET
+    sealed_artifact_id: str | UnsetType = UNSET

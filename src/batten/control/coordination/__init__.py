@@ -1,0 +1,1 @@
+"""Coordination sessions in the journal: each is a run, each accepted message a fact."""

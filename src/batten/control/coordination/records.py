@@ -1,0 +1,283 @@
+"""Events of a session as facts of its run, and back."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from batten.contract import facts
+from batten.contract.errors import StoreDamaged
+from batten.contract.facts import Fact
+from batten.contract.facts.macp import BoundMode, BoundPolicy, MacpDenial
+from batten.coordination.engine import SEMANTICS, Accepted, Changed, Event
+from batten.coordination.envelope import Message
+from batten.coordination.modes.extensions import Extension
+from batten.coordination.modes.mode import Descriptor
+from batten.coordination.payloads import COMMITMENT, SESSION_START, Commitment, read
+from batten.coordination.policy.policy import PolicyDescriptor
+from batten.coordination.registry import BUILT_IN, AnyMode
+from batten.coordination.rejection import Rejection
+from batten.coordination.session import Session
+from batten.journal.contract import Body, Journal
+from batten.journal.keeping import artifact_created, sealed_artifact
+from batten.journal.recorder import load_artifact, open_sealed
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+
+LARGEST_PAYLOAD = 64 * 1024
+"""Bytes of a payload inside a fact; more of them become an artifact."""
+_LARGEST_BODY = 48 * 1024
+"""Bytes of the readable form; lists are left out of a larger one."""
+_LONGEST_TEXT = 4000
+"""Characters of a text in the readable form."""
+
+
+class Keeping(Struct, frozen=True):
+    """What storing and loading payloads needs."""
+
+    journal: Journal
+    redactor: Redactor
+    seal_key: Callable[[], SealKey]
+
+
+class Written(Struct, frozen=True):
+    """Facts to append, with the bodies of their artifacts."""
+
+    facts: list[Fact]
+    bodies: list[Body]
+
+
+def bound(session: Session) -> facts.MacpSessionBound:
+    """What a session is bound to, for its run's first facts."""
+    policy, descriptor = session.policy.descriptor, session.descriptor
+    extension: BoundMode | msgspec.UnsetType = UNSET
+    if descriptor.mode not in BUILT_IN:
+        extension = BoundMode(
+            mode_version=descriptor.mode_version,
+            message_types=list(descriptor.message_types),
+            strict=session.mode.strict,
+        )
+    return facts.MacpSessionBound(
+        session_id=session.session_id,
+        mode=descriptor.mode,
+        mode_version=session.mode_version,
+        configuration_version=session.configuration_version,
+        initiator=session.panel.initiator,
+        participants=list(session.panel.participants),
+        policy=BoundPolicy(
+            policy_id=policy.policy_id,
+            mode=policy.mode,
+            description=policy.description,
+            rules=policy.rules,
+            schema_version=policy.schema_version,
+        ),
+        deadline_unix_ms=session.deadline_ms,
+        semantics_rev=SEMANTICS,
+        extension=extension,
+    )
+
+
+def mode_of(fact: facts.MacpSessionBound) -> AnyMode:
+    """The mode of a stored session."""
+    if (mode := BUILT_IN.get(fact.mode)) is not None:
+        return mode
+    if fact.extension is UNSET:
+        raise StoreDamaged(f"session {fact.session_id} is bound to no known mode: {fact.mode}")
+    descriptor = Descriptor(
+        mode=fact.mode,
+        mode_version=fact.extension.mode_version,
+        message_types=tuple(fact.extension.message_types),
+    )
+    return Extension(descriptor, strict=fact.extension.strict)
+
+
+def policy_of(fact: facts.MacpSessionBound) -> PolicyDescriptor:
+    """The policy that was stored with the session."""
+    return PolicyDescriptor(
+        policy_id=fact.policy.policy_id,
+        mode=fact.policy.mode,
+        description=fact.policy.description,
+        rules=fact.policy.rules,
+        schema_version=fact.policy.schema_version,
+    )
+
+
+def write_events(
+    events: Sequence[Event], session: Session, run_id: str, keeping: Keeping
+) -> Written:
+    """The facts of events of a session, in order."""
+    written = Written([], [])
+    for event in events:
+        match event:
+            case Accepted():
+                if event.message.message_type == "Commitment":
+                    written.facts.append(_allowed(event, session))
+                _write_accepted(event, session, run_id, keeping, written)
+            case Changed():
+                written.facts.append(
+                    facts.MacpSessionChanged(
+                        state=event.state,
+                        at_unix_ms=event.at_ms,
+                        by=event.by,
+                        reason=keeping.redactor.authored.text(event.reason),
+                        banked_ms=event.banked_ms,
+                    )
+                )
+    return written
+
+
+def _write_accepted(
+    event: Accepted, session: Session, run_id: str, keeping: Keeping, written: Written
+) -> None:
+    message = event.message
+    body, has_secret = _readable(message, session, keeping.redactor)
+    places: dict[str, Any] = {}
+    if has_secret:
+        created, content = sealed_artifact(
+            keeping.journal,
+            keeping.seal_key(),
+            run_id,
+            message.payload,
+            summary=f"the payload of {message.message_type}",
+        )
+        places["sealed_artifact_id"] = created.artifact_id
+    elif len(message.payload) > LARGEST_PAYLOAD:
+        content = keeping.journal.inline(message.payload)
+        created = artifact_created(
+            "tool_result_blob",
+            content,
+            mime_type="application/x-protobuf",
+            summary=f"the payload of {message.message_type}",
+        )
+        places["payload_artifact_id"] = created.artifact_id
+    else:
+        created, content = None, None
+        places["payload"] = b64encode(message.payload).decode()
+    if created is not None and content is not None:
+        written.facts.append(created)
+        written.bodies.append(content)
+    written.facts.append(
+        facts.MacpMessageAccepted(
+            ordinal=event.ordinal,
+            message_id=message.message_id,
+            message_type=message.message_type,
+            sender=message.sender,
+            timestamp_unix_ms=message.timestamp_unix_ms,
+            accepted_at_unix_ms=event.at_ms,
+            state=event.state,
+            body=body,
+            metadata=keeping.redactor.authored.value(message.metadata)[0] or UNSET,
+            by_runtime=True if event.by_runtime else UNSET,
+            **places,
+        )
+    )
+
+
+def _readable(
+    message: Message, session: Session, redactor: Redactor
+) -> tuple[dict[str, Any], bool]:
+    """The payload for people, without secrets, and whether it holds any."""
+    if message.message_type == "SessionStart":
+        value = read(SESSION_START, message.payload)
+    else:
+        value = session.mode.read_payload(message.message_type, message.payload)
+    plain: dict[str, Any] = {}
+    for name in value.__struct_fields__:
+        field = getattr(value, name)
+        if isinstance(field, bytes):
+            field = field.decode("utf-8", "replace")
+        if name == "extensions":
+            field = sorted(field)
+        if field or field is False:
+            plain[name] = msgspec.to_builtins(field)
+    clean, paths = redactor.authored.value(plain)
+    short = {
+        name: field[:_LONGEST_TEXT] + "…"
+        if isinstance(field, str) and len(field) > _LONGEST_TEXT
+        else field
+        for name, field in clean.items()
+    }
+    if len(msgspec.json.encode(short)) > _LARGEST_BODY:
+        short = {name: field for name, field in short.items() if isinstance(field, str | bool)}
+    return short, bool(paths)
+
+
+def _allowed(event: Accepted, session: Session) -> facts.MacpCommitmentEvaluated:
+    return _evaluated(event.message, session, "allow", ())
+
+
+def denied(
+    message: Message, session: Session, rejection: Rejection, redactor: Redactor
+) -> facts.MacpCommitmentEvaluated:
+    """The fact of a commitment that the policy denied."""
+    denials = tuple(
+        MacpDenial(one.code, redactor.authored.text(one.message), list(one.participants))
+        for one in rejection.denials
+    )
+    return _evaluated(message, session, "deny", denials)
+
+
+def _evaluated(
+    message: Message, session: Session, decision: Any, denials: tuple[MacpDenial, ...]
+) -> facts.MacpCommitmentEvaluated:
+    commitment = read(COMMITMENT, message.payload)
+    assert isinstance(commitment, Commitment)
+    return facts.MacpCommitmentEvaluated(
+        message_id=message.message_id,
+        sender=message.sender,
+        commitment_id=commitment.commitment_id,
+        policy_id=session.policy.descriptor.policy_id,
+        decision=decision,
+        denials=list(denials),
+    )
+
+
+async def read_event(fact: Fact, fixed: facts.MacpSessionBound, keeping: Keeping) -> Event | None:
+    """The event of a stored fact; None for a fact that is none."""
+    match fact:
+        case facts.MacpMessageAccepted():
+            return await read_accepted(fact, fixed, keeping)
+        case facts.MacpSessionChanged():
+            return Changed(
+                state=fact.state,
+                at_ms=fact.at_unix_ms,
+                by=fact.by,
+                reason=fact.reason,
+                banked_ms=fact.banked_ms,
+            )
+        case _:
+            return None
+
+
+async def read_accepted(
+    fact: facts.MacpMessageAccepted, fixed: facts.MacpSessionBound, keeping: Keeping
+) -> Accepted:
+    message = Message(
+        mode=fixed.mode,
+        message_type=fact.message_type,
+        message_id=fact.message_id,
+        session_id=fixed.session_id,
+        sender=fact.sender,
+        timestamp_unix_ms=fact.timestamp_unix_ms,
+        payload=await _payload(fact, keeping),
+        metadata={} if fact.metadata is UNSET else fact.metadata,
+    )
+    return Accepted(
+        message=message,
+        at_ms=fact.accepted_at_unix_ms,
+        ordinal=fact.ordinal,
+        state=fact.state,
+        by_runtime=fact.by_runtime is True,
+    )
+
+
+async def _payload(fact: facts.MacpMessageAccepted, keeping: Keeping) -> bytes:
+    if fact.payload is not UNSET:
+        return b64decode(fact.payload)
+    if fact.sealed_artifact_id is not UNSET:
+        return await open_sealed(keeping.journal, keeping.seal_key(), fact.sealed_artifact_id)
+    if fact.payload_artifact_id is not UNSET:
+        return await load_artifact(keeping.journal, fact.payload_artifact_id)
+    raise StoreDamaged(f"message {fact.message_id} is stored without its payload")

@@ -1,0 +1,86 @@
+"""The facts around a session's messages: how its run begins, is taken over and ends."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from batten.contract import facts
+from batten.contract.facts import Fact
+from batten.control.coordination.records import bound
+from batten.coordination.engine import Accepted, Changed, Event
+from batten.coordination.session import Session
+from batten.journal.appending import lease_end
+from batten.journal.contract import RunRow
+from batten.journal.workers import has_exited, is_abandoned
+from batten.redact.redactor import Redactor
+
+LEASE_S = 60.0
+_LONGEST_INTENT = 4000
+"""Characters of the intent in the run's prompt; the message has all of it."""
+
+
+def first_facts(session: Session, worker_id: str, redactor: Redactor) -> list[Fact]:
+    """The facts before SessionStart."""
+    intent = redactor.authored.text(session.intent or session.descriptor.title)
+    return [
+        facts.RunQueued(
+            kind="coordination",
+            model=None,
+            provider=None,
+            workspace_path="",
+            workspace_mode="in_place",
+            prior_run_id=None,
+            executor_type="live",
+        ),
+        _started(worker_id),
+        facts.UserMessage(turn_index=0, text=intent[:_LONGEST_INTENT]),
+        bound(session),
+    ]
+
+
+def taken_over(row: RunRow, worker_id: str) -> list[Fact]:
+    """The facts of a runtime that goes on with a session; `row` is its run as it was before."""
+    taken: list[Fact] = []
+    if is_abandoned(row):
+        taken.append(
+            facts.GapRunDisconnected(
+                since_sequence=row.next_sequence - 1,
+                since_at=row.lease_until,
+                reason="worker_lease_expired",
+                prior_worker_id=row.worker_id or UNSET,
+                worker_exited=has_exited(row) or UNSET,
+            )
+        )
+    return [*taken, _started(worker_id)]
+
+
+def _started(worker_id: str) -> facts.RunStarted:
+    return facts.RunStarted(worker_id=worker_id, lease_until=lease_end(LEASE_S))
+
+
+def ending_facts(session: Session, events: Sequence[Event]) -> list[Fact]:
+    """The terminal fact of the run, if these events end the session."""
+    if not events or not session.is_terminal:
+        return []
+    last = events[-1]
+    lasted: dict[str, Any] = {
+        "turns": 0,
+        "cost_micros_usd": 0,
+        "duration_ms": max(0, last.at_ms - session.started_at_ms),
+    }
+    match last:
+        case Accepted():
+            return [facts.RunFinished(final_status="completed", **lasted)]
+        case Changed(state="CANCELLED", by=by, reason=reason):
+            return [facts.RunCancelled(by=by, reason=reason, outcome="cancelled", **lasted)]
+        case Changed(reason=reason):
+            return [
+                facts.RunFailed(
+                    code="timeout",
+                    message=f"the session expired: {reason}",
+                    retriable=False,
+                    outcome="timeout",
+                    **lasted,
+                )
+            ]

@@ -1,0 +1,476 @@
+"""The coordination runtime: takes messages, makes them durable, answers.
+
+A message is applied in memory and queued in the journal at once, so that messages of one session
+and of many share a commit; nobody hears of it before it is durable. If the journal fails, the
+session is forgotten here and folded again from its facts.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from batten.agent.cancel_request import cancel_request
+from batten.contract import facts
+from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
+from batten.contract.facts import Fact
+from batten.contract.ids import new_run_id, new_task_id, session_stream
+from batten.control.coordination import store
+from batten.control.coordination.broadcast import Broadcast
+from batten.control.coordination.ids import SURFACE, journal_session
+from batten.control.coordination.records import Keeping, denied, write_events
+from batten.control.coordination.registries import Registries
+from batten.control.coordination.run_facts import (
+    LEASE_S,
+    ending_facts,
+    first_facts,
+    taken_over,
+)
+from batten.coordination import engine as rules
+from batten.coordination.engine import Accepted, Engine, Event
+from batten.coordination.envelope import AMBIENT, Message, check_ambient
+from batten.coordination.rejection import Rejection
+from batten.coordination.session import Session, State
+from batten.journal.contract import Journal, Lease, NewRun, RunRow
+from batten.journal.workers import this_worker
+
+_log = logging.getLogger("batten.coordination")
+_KEPT_ENDED = 256
+"""Ended sessions that stay in memory."""
+_SWEEP_S = 1.0
+_HEED_S = 3.0
+
+
+class Answer(Struct, frozen=True):
+    """The runtime has taken a message, now or before."""
+
+    state: State
+    at_ms: int
+    duplicate: bool = False
+    ordinal: int = 0
+    """The message's place in the session; 0 for a duplicate, and for what is no message."""
+
+
+class Lifecycle(Struct, frozen=True):
+    """A change of a session that watchers hear of."""
+
+    kind: str
+    """`CREATED`, `RESOLVED`, `EXPIRED`, `SUSPENDED`, `RESUMED` or `CANCELLED`."""
+    session: Session
+    at_ms: int
+
+
+class Heard(Struct, frozen=True):
+    """A Signal or Progress; nothing keeps it."""
+
+    message: Message
+    is_authenticated: bool
+
+
+class _Held:
+    """A session in memory, and the receipt of its last append."""
+
+    def __init__(self, engine: Engine, run_id: str, lease: Lease | None) -> None:
+        self.engine = engine
+        self.run_id = run_id
+        self.lease = lease
+        """None if the session has ended, or another process works on it."""
+        self.tail: Awaitable[Any] | None = None
+
+    async def settled(self) -> None:
+        """Wait until everything that was applied is durable."""
+        if self.tail is not None:
+            await self.tail
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Runtime:
+    """All coordination sessions of a journal. Used from one event loop."""
+
+    def __init__(
+        self,
+        keeping: Keeping,
+        registries: Registries | None = None,
+        *,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self.keeping = keeping
+        self.registries = registries or Registries()
+        self.clock = clock
+        self.lifecycle: Broadcast[Lifecycle] = Broadcast(64)
+        self.signals: Broadcast[Heard] = Broadcast(256)
+        self._sessions: OrderedDict[str, _Held] = OrderedDict()
+        self._loading: dict[str, asyncio.Future[_Held | None]] = {}
+        self._worker_id = this_worker()
+
+    @property
+    def journal(self) -> Journal:
+        return self.keeping.journal
+
+    async def recover(self) -> int:
+        """Take over the unfinished sessions whose runtime is gone; returns how many."""
+        taken, after = 0, None
+        while page := await self.journal.runs(
+            kind="coordination", status="running", after=after, limit=200
+        ):
+            after = page[-1].run_id
+            for row in page:
+                taken += await self._recover(row)
+        return taken
+
+    async def _recover(self, row: RunRow) -> bool:
+        try:
+            stored = await store.load(self.keeping, row.run_id)
+            held = await self._claimed(stored, row)
+        except (BattenError, AssertionError) as error:
+            _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
+            return False
+        self._sessions[stored.engine.session.session_id] = held
+        await self._advance(held)
+        return held.lease is not None
+
+    async def run(self) -> None:
+        """Expire sessions whose time has passed and renew leases, until cancelled."""
+        renewed = heeded = time.monotonic()
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            try:
+                await self.sweep()
+                if time.monotonic() - heeded > _HEED_S:
+                    await self.heed_cancels()
+                    heeded = time.monotonic()
+                if time.monotonic() - renewed > LEASE_S / 3:
+                    renewed = time.monotonic()
+                    await self.renew()
+            except JournalError as error:
+                _log.error("sessions cannot be looked after: %s", error)
+
+    async def sweep(self) -> None:
+        """Apply what time has brought about, and forget ended sessions beyond those kept."""
+        now = self.clock()
+        overdue = [
+            held
+            for held in self._sessions.values()
+            if held.lease is not None and (held.engine.next_deadline_ms() or now + 1) <= now
+        ]
+        await asyncio.gather(*(self._advance(held) for held in overdue))
+        ended = [id_ for id_, one in self._sessions.items() if one.engine.session.is_terminal]
+        for session_id in ended[: max(0, len(ended) - _KEPT_ENDED)]:
+            del self._sessions[session_id]
+
+    async def heed_cancels(self) -> None:
+        """End the sessions whose runs an operator asked to cancel, in any process."""
+        held = {one.run_id: one for one in self._sessions.values() if one.lease is not None}
+        after = None
+        while page := await self.journal.runs(
+            kind="coordination", status="running", after=after, limit=200
+        ):
+            after = page[-1].run_id
+            for row in page:
+                if row.cancel_requested and row.run_id in held:
+                    asked = await cancel_request(self.journal, row.run_id)
+                    one = held[row.run_id]
+                    event = one.engine.cancel_anyway(asked.by, asked.reason, self.clock())
+                    await self._changed(one, event, "CANCELLED")
+
+    async def renew(self) -> None:
+        """Renew all leases together: they share a commit."""
+        live = [(one, one.lease) for one in self._sessions.values() if one.lease is not None]
+        renewing = [self.journal.renew(lease, LEASE_S) for _, lease in live]
+        for (held, lease), receipt in zip(live, renewing, strict=True):
+            try:
+                renewed = await receipt
+            except BattenError as error:
+                _log.error("session of run %s was lost: %s", held.run_id, error)
+                self._forget(held)
+            else:
+                if held.lease is lease:  # it may have ended meanwhile
+                    held.lease = renewed
+
+    async def send(
+        self, message: Message, *, is_authenticated: bool = True, max_open: int | None = None
+    ) -> Answer:
+        """Take a message whose shape and sender were checked. Raises `Rejection`."""
+        if message.message_type in AMBIENT:
+            check_ambient(message)
+            self.signals.publish(Heard(message, is_authenticated))
+            return Answer("OPEN", self.clock())
+        try:
+            if message.message_type == "SessionStart":
+                return await self._start(message, max_open)
+            return await self._receive(message)
+        except JournalError as error:
+            _log.error("message %s is not stored: %s", message.message_id, error)
+            raise Rejection("INTERNAL_ERROR", "the message could not be stored") from error
+        except CallerError as error:
+            if error.code != "envelope_too_large":
+                raise
+            raise Rejection("PAYLOAD_TOO_LARGE", "the message is too large to store") from error
+
+    async def find(self, session_id: str) -> Session | None:
+        """A session as it is now, its overdue changes applied; None if there is none."""
+        held = await self._find(session_id)
+        if held is None:
+            return None
+        await self._advance(held)
+        await held.settled()
+        return held.engine.session
+
+    async def run_of(self, session_id: str) -> str | None:
+        """The run of a session; None if there is none."""
+        held = self._sessions.get(session_id)
+        if held is not None:
+            await held.settled()
+            return held.run_id
+        row = await store.find_run(self.keeping, session_id)
+        return None if row is None else row.run_id
+
+    def open_sessions(self, initiator: str) -> int:
+        """Open sessions that this sender started."""
+        sessions = [held.engine.session for held in self._sessions.values()]
+        return sum(one.state == "OPEN" and one.panel.initiator == initiator for one in sessions)
+
+    def known(self) -> list[Session]:
+        """The sessions in memory: all live ones, and those that ended lately."""
+        return [held.engine.session for held in self._sessions.values()]
+
+    async def cancel(self, session_id: str, by: str, reason: str) -> Answer:
+        """Raises `Rejection`: `SESSION_NOT_FOUND`, `FORBIDDEN`."""
+        held, now = await self._managed(session_id)
+        event = held.engine.cancel(by, reason, now)
+        return await self._changed(held, event, "CANCELLED")
+
+    async def suspend(self, session_id: str, by: str, reason: str) -> Answer:
+        """Raises `Rejection`: as `cancel`, and `SESSION_NOT_OPEN`."""
+        held, now = await self._managed(session_id)
+        return await self._changed(held, held.engine.suspend(by, reason, now), "SUSPENDED")
+
+    async def resume(self, session_id: str, by: str, reason: str) -> Answer:
+        """Raises `Rejection`: as `cancel`, and `SESSION_NOT_OPEN`."""
+        held, now = await self._managed(session_id)
+        return await self._changed(held, held.engine.resume(by, reason, now), "RESUMED")
+
+    async def _managed(self, session_id: str) -> tuple[_Held, int]:
+        held = await self._find(session_id)
+        if held is None:
+            raise _not_found(session_id)
+        await self._advance(held)
+        await held.settled()
+        return held, self.clock()
+
+    async def _changed(self, held: _Held, event: Event | None, kind: str) -> Answer:
+        if event is not None:
+            await self._append(held, [event])
+            self._tell(kind, held)
+        return Answer(held.engine.session.state, self.clock())
+
+    async def _start(self, message: Message, max_open: int | None) -> Answer:
+        known = await self._find(message.session_id)
+        # Another start may have been faster while we looked.
+        known = self._sessions.get(message.session_id) or known
+        if known is not None:
+            return await self._started_before(known, message)
+        engine, accepted = rules.start(
+            message, self.registries.modes, self.registries.policies, self.clock()
+        )
+        if max_open is not None and self.open_sessions(message.sender) >= max_open:
+            raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
+        held = _Held(engine, new_run_id(), None)
+        self._sessions[message.session_id] = held
+        created = asyncio.get_running_loop().create_future()
+        held.tail = created
+        try:
+            held.lease = await self._create(held, accepted)
+        except BaseException as error:
+            self._forget(held)
+            created.set_exception(_not_found(message.session_id))
+            created.exception()  # it may have no waiter
+            if isinstance(error, Conflict):
+                raise rules.already_exists(message.session_id) from error
+            raise
+        held.tail = None
+        created.set_result(None)
+        self._tell("CREATED", held)
+        return Answer("OPEN", accepted.at_ms, ordinal=1)
+
+    async def _started_before(self, held: _Held, message: Message) -> Answer:
+        await held.settled()
+        if held.engine.start_id != message.message_id:
+            raise rules.already_exists(message.session_id)
+        return Answer(held.engine.session.state, self.clock(), duplicate=True)
+
+    async def _create(self, held: _Held, accepted: Accepted) -> Lease | None:
+        session = held.engine.session
+        journal, session_id = self.journal, journal_session(session.session_id)
+        stream, task_id = session_stream(session_id), new_task_id()
+        opened: list[Fact] = [
+            facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
+            facts.SessionConfigured(settings={"macp_session_id": session.session_id}),
+        ]
+        new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
+        stored = journal.create(new, opened)
+        written = write_events([accepted], session, held.run_id, self.keeping)
+        run = NewRun(
+            run_id=held.run_id,
+            kind="coordination",
+            worker_id=self._worker_id,
+            lease_s=LEASE_S,
+            task_id=task_id,
+            session_id=session_id,
+            alone=True,
+        )
+        first = first_facts(session, self._worker_id, self.keeping.redactor)
+        created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
+        with suppress(Conflict):  # left by a start whose run was refused
+            await stored
+        lease, _ = await created
+        return lease
+
+    async def _receive(self, message: Message) -> Answer:
+        held = await self._find(message.session_id)
+        if held is None:
+            raise _not_found(message.session_id)
+        if held.lease is None:
+            await held.settled()  # its start is on the way
+        if held.engine.is_duplicate(message):
+            await held.settled()
+            return Answer(held.engine.session.state, self.clock(), duplicate=True)
+        # From here to the append nothing is awaited: the order of messages is that of the journal.
+        now = self.clock()
+        events: list[Event] = list(held.engine.advance(now)) if held.lease is not None else []
+        try:
+            self._check_held(held)
+            accepted = held.engine.receive(message, now)
+        except Rejection as rejection:
+            await self._reject(held, events, message, rejection)
+            raise
+        await self._append(held, [*events, accepted])
+        for event in events:
+            self._tell_event(event, held)
+        self._tell_event(accepted, held)
+        return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
+
+    def _check_held(self, held: _Held) -> None:
+        if held.lease is None and not held.engine.session.is_terminal:
+            raise Rejection("INTERNAL_ERROR", "another process works on the session")
+
+    async def _reject(
+        self, held: _Held, events: list[Event], message: Message, rejection: Rejection
+    ) -> None:
+        """Record what was decided; a rejection too rests on facts that are durable."""
+        extra: list[Fact] = []
+        if rejection.macp_code == "POLICY_DENIED" and message.message_type == "Commitment":
+            session = held.engine.session
+            extra = [denied(message, session, rejection, self.keeping.redactor)]
+        if events or extra:
+            await self._append(held, events, extra)
+            for event in events:
+                self._tell_event(event, held)
+        else:
+            await held.settled()
+
+    async def _advance(self, held: _Held) -> None:
+        if held.lease is None:
+            return
+        events = held.engine.advance(self.clock())
+        if events:
+            await self._append(held, events)
+            for event in events:
+                self._tell_event(event, held)
+
+    async def _append(
+        self, held: _Held, events: Sequence[Event], extra: Sequence[Fact] = ()
+    ) -> None:
+        session = held.engine.session
+        written = write_events(events, session, held.run_id, self.keeping)
+        ending = ending_facts(session, events)
+        lease = held.lease
+        if lease is None:
+            raise StoreDamaged(f"run {held.run_id} is not held by this process")
+        receipt = self.journal.append(
+            held.run_id,
+            [*written.facts, *extra, *ending],
+            fence=lease.fence,
+            bodies=written.bodies,
+        )
+        held.tail = receipt
+        if ending:
+            held.lease = None
+        try:
+            await receipt
+        except BattenError:
+            self._forget(held)
+            raise
+
+    def _forget(self, held: _Held) -> None:
+        """Drop a session whose memory may be ahead of the journal; it is folded again when used."""
+        session_id = held.engine.session.session_id
+        if self._sessions.get(session_id) is held:
+            del self._sessions[session_id]
+
+    async def _find(self, session_id: str) -> _Held | None:
+        held = self._sessions.get(session_id)
+        if held is not None:
+            return held
+        loading = self._loading.get(session_id)
+        if loading is None:
+            loading = self._loading[session_id] = asyncio.get_running_loop().create_future()
+            try:
+                loading.set_result(await self._load(session_id))
+            except BaseException as error:
+                loading.set_exception(
+                    JournalError("the session could not be read")
+                    if isinstance(error, asyncio.CancelledError)
+                    else error
+                )
+                loading.exception()  # it may have no waiter
+                raise
+            finally:
+                del self._loading[session_id]
+            return loading.result()
+        return await asyncio.shield(loading)
+
+    async def _load(self, session_id: str) -> _Held | None:
+        row = await store.find_run(self.keeping, session_id)
+        if row is None:
+            return None
+        stored = await store.load(self.keeping, row.run_id)
+        held = await self._claimed(stored, row)
+        if held.lease is not None or held.engine.session.is_terminal:
+            self._sessions[session_id] = held
+        return held
+
+    async def _claimed(self, stored: store.StoredSession, row: RunRow) -> _Held:
+        """The session with its run claimed, unless it has ended or another process works on it."""
+        held = _Held(stored.engine, stored.run_id, None)
+        if stored.engine.session.is_terminal:
+            return held
+        if row.worker_id == self._worker_id:  # forgotten after a fault, never given up
+            held.lease = Lease(row.run_id, row.fence, row.worker_id, row.lease_until)
+            return held
+        try:
+            held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
+        except Conflict:
+            return held
+        taken = taken_over(row, self._worker_id)
+        await self.journal.append(row.run_id, taken, fence=held.lease.fence)
+        return held
+
+    def _tell_event(self, event: Event, held: _Held) -> None:
+        if event.state in ("RESOLVED", "EXPIRED"):
+            self._tell(event.state, held)
+
+    def _tell(self, kind: str, held: _Held) -> None:
+        self.lifecycle.publish(Lifecycle(kind, held.engine.session, self.clock()))
+
+
+def _not_found(session_id: str) -> Rejection:
+    return Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")

@@ -1,0 +1,111 @@
+"""Reads coordination sessions from the journal: the whole session, or its messages as they come."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from batten.contract import facts
+from batten.contract.envelope import decode_fact
+from batten.contract.errors import StoreDamaged
+from batten.control.coordination.ids import journal_session
+from batten.control.coordination.records import (
+    Keeping,
+    mode_of,
+    policy_of,
+    read_accepted,
+    read_event,
+)
+from batten.coordination.engine import Accepted, Engine, Event, rebuild
+from batten.journal.contract import RunRow, Stored
+
+_MESSAGES = frozenset({facts.MacpMessageAccepted.TYPE})
+_PAGE = 256
+
+
+class StoredSession(Struct, frozen=True):
+    """A session as its facts tell it."""
+
+    engine: Engine
+    run_id: str
+    fixed: facts.MacpSessionBound
+    first: Accepted
+    events: list[Event]
+    """Those after the first."""
+    first_sequence: int
+    """The place of SessionStart in the run."""
+
+
+async def find_run(keeping: Keeping, session_id: str) -> RunRow | None:
+    """The run of a session; None if the journal has none."""
+    row = await keeping.journal.session(journal_session(session_id))
+    if row is None or row.last_run_id is None:
+        return None
+    return await keeping.journal.run(row.last_run_id)
+
+
+async def load(keeping: Keeping, run_id: str) -> StoredSession:
+    """Fold the facts of a run. Raises `StoreDamaged` if they are no session."""
+    fixed: facts.MacpSessionBound | None = None
+    first: Accepted | None = None
+    first_sequence = 0
+    events: list[Event] = []
+    after = -1
+    while page := await keeping.journal.read(run_id, after=after, limit=_PAGE):
+        after = page[-1].sequence
+        for stored in page:
+            if not stored.type.startswith("macp."):
+                continue
+            fact = decode_fact(stored.body)
+            if isinstance(fact, facts.MacpSessionBound):
+                fixed = fact
+                continue
+            if fixed is None:
+                raise StoreDamaged(f"run {run_id} has messages before it was bound to a session")
+            event = await read_event(fact, fixed, keeping)
+            if first is None and isinstance(event, Accepted):
+                first, first_sequence = event, stored.sequence
+            elif event is not None:
+                events.append(event)
+    if fixed is None or first is None:
+        raise StoreDamaged(f"run {run_id} is no coordination session")
+    engine = rebuild(first, mode_of(fixed), policy_of(fixed), events)
+    return StoredSession(engine, run_id, fixed, first, events, first_sequence)
+
+
+async def follow(
+    keeping: Keeping, run_id: str, *, after_ordinal: int = 0
+) -> AsyncGenerator[list[Accepted], None]:
+    """Accepted messages with a greater ordinal, then each new one once it is durable.
+
+    No gap, no repeat, at the reader's pace: the journal is the buffer. Never ends by itself.
+    """
+    fixed, first_sequence = await _fixed(keeping, run_id)
+    # Other facts may lie between messages, never fewer places than ordinals.
+    after = first_sequence + after_ordinal - 1 if after_ordinal else -1
+    pages = keeping.journal.follow(run_id, after=after, types=_MESSAGES)
+    async with aclosing(pages):
+        async for page in pages:
+            found = [await _accepted(stored, fixed, keeping) for stored in page]
+            new = [one for one in found if one.ordinal > after_ordinal]
+            if new:
+                yield new
+
+
+async def _accepted(stored: Stored, fixed: facts.MacpSessionBound, keeping: Keeping) -> Accepted:
+    fact = decode_fact(stored.body)
+    if not isinstance(fact, facts.MacpMessageAccepted):
+        raise StoreDamaged(f"fact {stored.sequence} of run {stored.run_id} is no message")
+    return await read_accepted(fact, fixed, keeping)
+
+
+async def _fixed(keeping: Keeping, run_id: str) -> tuple[facts.MacpSessionBound, int]:
+    fixed: facts.MacpSessionBound | None = None
+    for stored in await keeping.journal.read(run_id, limit=16):
+        if stored.type == facts.MacpSessionBound.TYPE:
+            fact = decode_fact(stored.body)
+            assert isinstance(fact, facts.MacpSessionBound)
+            fixed = fact
+        elif stored.type == facts.MacpMessageAccepted.TYPE and fixed is not None:
+            return fixed, stored.sequence
+    raise StoreDamaged(f"run {run_id} is no coordination session")

@@ -1,0 +1,1 @@
+"""Policies: rules per mode, their registration, and the judgement of a commitment."""

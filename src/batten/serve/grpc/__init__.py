@@ -1,0 +1,1 @@
+"""The coordination runtime over gRPC: the published service on a real journal."""

@@ -1,0 +1,358 @@
+"""The RPCs of the runtime, as methods that take and return protobuf messages."""
+
+import asyncio
+import logging
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from batten.contract.errors import BattenError
+from batten.control.coordination.ids import SURFACE
+from batten.control.coordination.runtime import Answer, Heard, Lifecycle, Runtime
+from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, check_shape
+from batten.coordination.rejection import Rejection, forbidden
+from batten.coordination.session import Session
+from batten.serve.grpc import wire
+from batten.serve.grpc.identity import Authenticator, Identity
+from batten.serve.grpc.rates import Rates
+from batten.serve.grpc.status import abort, internal
+from batten.serve.grpc.streams import SessionStream
+
+_log = logging.getLogger("batten.coordination")
+_PAGE = 100
+_LARGEST_PAGE = 1000
+
+
+class RuntimeService:
+    """All RPCs. A call that was taken is carried out even if its client leaves."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        authenticator: Authenticator,
+        rates: Rates,
+        group: asyncio.TaskGroup,
+        *,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    ) -> None:
+        self._runtime = runtime
+        self._authenticator = authenticator
+        self._rates = rates
+        self._group = group
+        self._max_payload_bytes = max_payload_bytes
+
+    def identify(self, context: Any) -> Identity:
+        """Who calls. Raises `UNAUTHENTICATED`."""
+        given = {str(key): value for key, value in context.invocation_metadata() or ()}
+        return self._authenticator.identify(given)
+
+    # Messages
+
+    async def Initialize(self, request: Any, context: Any) -> Any:  # noqa: N802
+        versions = list(request.supported_protocol_versions)
+        if not versions:
+            return await abort(
+                context, Rejection("INVALID_REQUEST", "supported_protocol_versions is empty")
+            )
+        if VERSION not in versions:
+            text = f"UNSUPPORTED_PROTOCOL_VERSION: this runtime speaks {VERSION}"
+            return await abort(context, Rejection("UNSUPPORTED_PROTOCOL_VERSION", text))
+        registries = self._runtime.registries
+        return wire.initialized(
+            registries.modes.names, policies_fixed=registries.policies.read_only
+        )
+
+    async def Send(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if not request.HasField("envelope"):
+            return await abort(context, Rejection("INVALID_REQUEST", "the envelope is missing"))
+        envelope = request.envelope
+        ids = (envelope.session_id, envelope.message_id)
+        try:
+            check_shape(wire.read_message(envelope, envelope.sender), self._max_payload_bytes)
+            answer = await self._send(envelope, self.identify(context))
+        except Rejection as rejection:
+            return wire.core.SendResponse(ack=wire.nack(rejection, *ids))
+        except BattenError as error:
+            _log.error("message %s failed: %s", envelope.message_id, error, exc_info=error)
+            return wire.core.SendResponse(ack=wire.nack(internal(), *ids))
+        return wire.core.SendResponse(ack=wire.ack(answer, *ids))
+
+    async def _send(self, envelope: Any, identity: Identity) -> Answer:
+        """Carry a message out. Raises `Rejection`."""
+        if envelope.sender not in ("", identity.sender):
+            raise Rejection(
+                "UNAUTHENTICATED", f"the envelope names {envelope.sender}, not {identity.sender}"
+            )
+        message = wire.read_message(envelope, identity.sender)
+        check_shape(message, self._max_payload_bytes)
+        starts = message.message_type == "SessionStart"
+        identity.check_mode(message.mode.strip(), starts=starts)
+        self._rates.check(identity.sender, starts=starts)
+        sending = self._runtime.send(message, max_open=identity.max_open_sessions)
+        return await self._carry_out(sending)
+
+    async def _carry_out(self, work: Awaitable[Answer]) -> Answer:
+        """Await work that goes on when the client leaves. Raises its `BattenError`."""
+
+        async def outcome() -> Answer | BattenError:
+            try:
+                return await work
+            except BattenError as error:
+                return error  # of this call alone: raised in the group it would end the server
+
+        result = await asyncio.shield(self._group.create_task(outcome()))
+        if isinstance(result, BattenError):
+            raise result
+        return result
+
+    async def StreamSession(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
+        try:
+            identity = self.identify(context)
+            stream = SessionStream(self._runtime, identity, context, self._send, self._view)
+            fatal = await stream.run(requests)
+        except Rejection as rejection:
+            fatal = rejection
+        except BaseExceptionGroup as errors:
+            fatal = _first_fault(errors)
+        if fatal is not None:
+            await abort(context, fatal)
+
+    async def _view(self, session_id: str, identity: Identity) -> int:
+        return (await self._visible(session_id, identity)).ordinal
+
+    async def _visible(self, session_id: str, identity: Identity) -> Session:
+        session = await self._runtime.find(session_id)
+        if session is None:
+            raise Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")
+        panel = session.panel
+        if not (
+            identity.is_observer or identity.sender == panel.initiator or panel.has(identity.sender)
+        ):
+            raise forbidden(f"{identity.sender} does not take part in the session")
+        return session
+
+    # Sessions
+
+    async def GetSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+        session = await self._visible(request.session_id, self.identify(context))
+        return wire.core.GetSessionResponse(metadata=wire.metadata(session))
+
+    async def ListSessions(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.identify(context)
+        size = min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE
+        after = _read_token(request.page_token)
+        journal = self._runtime.journal
+        rows = await journal.sessions(after=after, limit=size + 1, surface=SURFACE)
+        found: list[Any] = []
+        for row in rows[:size]:
+            session = await self._runtime.find(str(row.settings.get("macp_session_id", "")))
+            if session is not None:
+                found.append(wire.metadata(session))
+        more = _token(rows[size - 1].cursor) if len(rows) > size else ""
+        return wire.core.ListSessionsResponse(sessions=found, next_page_token=more)
+
+    async def CancelSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return await self._manage(
+            self._runtime.cancel, request, context, wire.core.CancelSessionResponse
+        )
+
+    async def SuspendSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return await self._manage(
+            self._runtime.suspend, request, context, wire.core.SuspendSessionResponse
+        )
+
+    async def ResumeSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return await self._manage(
+            self._runtime.resume, request, context, wire.core.ResumeSessionResponse
+        )
+
+    async def _manage(
+        self, change: Callable[..., Any], request: Any, context: Any, response: Any
+    ) -> Any:
+        identity = self.identify(context)
+        session_id = request.session_id
+        try:
+            answer = await self._carry_out(change(session_id, identity.sender, request.reason))
+        except Rejection as rejection:
+            if rejection.macp_code != "SESSION_NOT_OPEN":
+                raise
+            return response(ack=wire.nack(rejection, session_id))
+        return response(ack=wire.ack(answer, session_id))
+
+    # Registries
+
+    async def GetManifest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.agent_id not in ("", "macp-runtime"):
+            raise Rejection("AGENT_NOT_FOUND", f"no agent {request.agent_id!r} is hosted here")
+        return wire.manifest(self._runtime.registries.modes.names)
+
+    async def ListModes(self, request: Any, context: Any) -> Any:  # noqa: N802
+        modes = [wire.mode_descriptor(one) for one in self._runtime.registries.modes.standard]
+        return wire.core.ListModesResponse(modes=modes)
+
+    async def ListExtModes(self, request: Any, context: Any) -> Any:  # noqa: N802
+        modes = [wire.mode_descriptor(one) for one in self._runtime.registries.modes.extension]
+        return wire.core.ListExtModesResponse(modes=modes)
+
+    async def RegisterExtMode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registries = self._registries(context)
+        try:
+            registries.modes = registries.modes.register(wire.read_mode(request.mode_descriptor))
+        except Rejection as rejection:
+            return wire.core.RegisterExtModeResponse(ok=False, error=rejection.message)
+        return wire.core.RegisterExtModeResponse(ok=True)
+
+    async def UnregisterExtMode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registries = self._registries(context)
+        try:
+            registries.modes = registries.modes.unregister(request.mode)
+        except Rejection as rejection:
+            return wire.core.UnregisterExtModeResponse(ok=False, error=rejection.message)
+        return wire.core.UnregisterExtModeResponse(ok=True)
+
+    async def PromoteMode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registries = self._registries(context)
+        name = request.promoted_mode_name.strip() or request.mode
+        try:
+            registries.modes = registries.modes.promote(request.mode, request.promoted_mode_name)
+        except Rejection as rejection:
+            return wire.core.PromoteModeResponse(ok=False, error=rejection.message)
+        return wire.core.PromoteModeResponse(ok=True, mode=name)
+
+    async def RegisterPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registries = self._registries(context)
+        policy = wire.read_policy(request.policy_descriptor, self._runtime.clock())
+        try:
+            registries.policies = registries.policies.register(policy)
+        except Rejection as rejection:
+            _raise_read_only(rejection)
+            return wire.policies.RegisterPolicyResponse(ok=False, error=rejection.message)
+        return wire.policies.RegisterPolicyResponse(ok=True)
+
+    async def UnregisterPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registries = self._registries(context)
+        try:
+            registries.policies = registries.policies.unregister(request.policy_id)
+        except Rejection as rejection:
+            _raise_read_only(rejection)
+            return wire.policies.UnregisterPolicyResponse(ok=False, error=rejection.message)
+        return wire.policies.UnregisterPolicyResponse(ok=True)
+
+    async def GetPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.identify(context)
+        policy = self._runtime.registries.policies.find(request.policy_id)
+        if policy is None or not request.policy_id:
+            raise Rejection("UNKNOWN_POLICY_VERSION", f"there is no policy {request.policy_id!r}")
+        return wire.policies.GetPolicyResponse(policy_descriptor=wire.policy_descriptor(policy))
+
+    async def ListPolicies(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.identify(context)
+        found = self._runtime.registries.policies.of_mode(request.mode)
+        descriptors = [wire.policy_descriptor(one) for one in found]
+        return wire.policies.ListPoliciesResponse(descriptors=descriptors)
+
+    async def ListRoots(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return wire.core.ListRootsResponse()
+
+    def _registries(self, context: Any) -> Any:
+        identity = self.identify(context)
+        if not identity.can_manage_mode_registry:
+            raise forbidden(f"{identity.sender} may not change modes and policies")
+        return self._runtime.registries
+
+    # Watches
+
+    async def WatchSessions(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        self.identify(context)
+        watching = self._runtime.lifecycle.subscribe()
+        try:
+            told: set[str] = set()
+            for session in self._runtime.known():
+                told.add(session.session_id)
+                event = Lifecycle("CREATED", session, session.started_at_ms)
+                yield wire.lifecycle_event(event)
+            async with aclosing(watching.values()) as values:
+                async for event in values:
+                    if event.kind != "CREATED" or event.session.session_id not in told:
+                        yield wire.lifecycle_event(event)
+        finally:
+            watching.close()
+
+    async def WatchSignals(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        self.identify(context)
+        watching = self._runtime.signals.subscribe()
+        try:
+            # The headers tell the client that it listens from now on.
+            await context.send_initial_metadata(())
+            async with aclosing(watching.values()) as values:
+                async for heard in values:
+                    yield _signal(heard)
+        finally:
+            watching.close()
+
+    async def WatchModeRegistry(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        async with aclosing(self._changes("modes")) as changes:
+            async for at_ms in changes:
+                change = wire.core.RegistryChanged(registry="modes", observed_at_unix_ms=at_ms)
+                yield wire.core.WatchModeRegistryResponse(change=change)
+
+    async def WatchPolicies(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        async with aclosing(self._changes("policies")) as changes:
+            async for at_ms in changes:
+                found = self._runtime.registries.policies.of_mode()
+                yield wire.policies.WatchPoliciesResponse(
+                    descriptors=[wire.policy_descriptor(one) for one in found],
+                    observed_at_unix_ms=at_ms,
+                )
+
+    async def WatchRoots(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        change = wire.core.RootsChanged(observed_at_unix_ms=self._runtime.clock())
+        yield wire.core.WatchRootsResponse(change=change)
+        await asyncio.Event().wait()
+
+    async def _changes(self, registry: str) -> AsyncGenerator[int]:
+        """Now, and whenever the registry has changed."""
+        watching = self._runtime.registries.changed.subscribe()
+        try:
+            yield self._runtime.clock()
+            async with aclosing(watching.values()) as values:
+                async for name in values:
+                    if name == registry:
+                        yield self._runtime.clock()
+        finally:
+            watching.close()
+
+
+def _signal(heard: Heard) -> Any:
+    return wire.core.WatchSignalsResponse(
+        envelope=wire.write_envelope(heard.message), sender_authenticated=heard.is_authenticated
+    )
+
+
+def _raise_read_only(rejection: Rejection) -> None:
+    if rejection.macp_code == "REGISTRY_READ_ONLY":
+        raise rejection
+
+
+def _first_fault(errors: BaseExceptionGroup[Any]) -> Rejection:
+    for error in errors.exceptions:
+        if isinstance(error, Rejection):
+            return error
+        if isinstance(error, asyncio.CancelledError):
+            raise error
+    _log.error("a stream failed", exc_info=errors)
+    return internal()
+
+
+def _token(cursor: str) -> str:
+    return urlsafe_b64encode(cursor.encode()).decode()
+
+
+def _read_token(token: str) -> str | None:
+    if not token:
+        return None
+    try:
+        return urlsafe_b64decode(token.encode()).decode()
+    except ValueError as error:
+        raise Rejection("INVALID_REQUEST", "page_token is not one of this runtime's") from error

@@ -1,0 +1,1 @@
+"""Tests of coordination sessions in the journal."""
