@@ -1,0 +1,66 @@
+"""Who a run works for, as its launcher says in the environment: ids only, recorded with the run.
+
+Readers of the journal join their messages by it. A reader's own environment does not count: it may
+belong to another run.
+"""
+
+from collections.abc import Mapping
+
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "organization_id": ("MAESTRO_EVALOPS_ORG_ID", "EVALOPS_ORGANIZATION_ID"),
+    "user_id": ("MAESTRO_EVALOPS_USER_ID", "EVALOPS_USER_ID", "MAESTRO_USER_ID"),
+    "workspace_id": ("MAESTRO_EVALOPS_WORKSPACE_ID", "EVALOPS_WORKSPACE_ID"),
+    "session_id": ("MAESTRO_SESSION_ID",),
+    "agent_run_id": ("MAESTRO_AGENT_RUN_ID",),
+    "agent_run_step_id": ("MAESTRO_AGENT_RUN_STEP_ID",),
+    "agent_id": ("MAESTRO_AGENT_ID",),
+    "actor_id": ("MAESTRO_ACTOR_ID",),
+    "principal_id": ("MAESTRO_PRINCIPAL_ID",),
+    "trace_id": ("TRACE_ID", "OTEL_TRACE_ID"),
+    "traceparent": ("TRACEPARENT", "TRACE_PARENT"),
+    "tracestate": ("TRACESTATE", "TRACE_STATE"),
+    "request_id": ("MAESTRO_REQUEST_ID",),
+    "remote_runner_session_id": ("MAESTRO_REMOTE_RUNNER_SESSION_ID",),
+    "objective_id": ("MAESTRO_OBJECTIVE_ID",),
+    "conversation_id": ("MAESTRO_CONVERSATION_ID",),
+    "surface": ("MAESTRO_SURFACE", "MAESTRO_EVENT_SURFACE"),
+    "runtime_mode": ("MAESTRO_RUNTIME_MODE",),
+    "principal_subject": ("MAESTRO_PRINCIPAL_SUBJECT", "MAESTRO_USER_SUBJECT"),
+    "principal_roles": ("MAESTRO_PRINCIPAL_ROLES",),
+    "principal_scopes": ("MAESTRO_PRINCIPAL_SCOPES",),
+}
+"""Each id with the variables that may hold it; the first that is not blank counts."""
+
+PREFIXES = {
+    "MAESTRO_EVENT_BUS_ATTR_": "attribute.",
+    "MAESTRO_PRINCIPAL_CLAIM_": "claim.",
+}
+"""Variables of any name: `MAESTRO_EVENT_BUS_ATTR_TASK_ID` is `attribute.task_id`."""
+
+_LONGEST = 512
+
+
+def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """The ids in the environment, without those that are missing, blank or far too long."""
+    found: dict[str, str] = {}
+    for name, variables in VARIABLES.items():
+        value = first(environ, variables)
+        if value and len(value) <= _LONGEST:
+            found[name] = value
+    for variable, value in environ.items():
+        if not variable.startswith("MAESTRO_"):
+            continue
+        for prefix, short in PREFIXES.items():
+            name = variable.removeprefix(prefix)
+            if name and name != variable and 0 < len(value.strip()) <= _LONGEST:
+                found[short + name.lower()] = value.strip()
+    return found
+
+
+def first(environ: Mapping[str, str], variables: tuple[str, ...]) -> str:
+    """The first of these variables that is not blank, trimmed; empty if none is."""
+    for variable in variables:
+        value = environ.get(variable, "").strip()
+        if value:
+            return value
+    return ""

@@ -1,0 +1,79 @@
+"""Trace Context: ids of traces and spans, derived from runs and not drawn.
+
+The same run always has the same ids, so an export that is repeated is the same export, and a
+process can name the span that another process will export.
+"""
+
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from hashlib import sha256
+
+from msgspec import UNSET, Struct
+
+from batten.contract.facts import RunQueued
+from batten.contract.ids import is_ulid, to_uuid
+
+current_traceparent: ContextVar[str] = ContextVar("current_traceparent", default="")
+"""The span that what is done now belongs to, for commands, hooks, tool servers and model calls.
+Empty while tracing is off."""
+
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_LONGEST = 512
+
+
+class TraceParent(Struct, frozen=True):
+    """A caller's span."""
+
+    trace_id: str
+    span_id: str
+    flags: str = "01"
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
+
+
+def parse_traceparent(text: str) -> TraceParent | None:
+    """A `traceparent` as W3C spells it; None for anything else."""
+    found = _TRACEPARENT.fullmatch(text[:_LONGEST])
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
+        return None
+    if not int(found[2], 16) or not int(found[3], 16):
+        return None
+    return TraceParent(found[2], found[3], found[4])
+
+
+def trace_of(run_id: str) -> str:
+    """The trace of a run that no caller's trace contains: its own number."""
+    return to_uuid(run_id).replace("-", "") if is_ulid(run_id) else _digest(run_id)[:32]
+
+
+def span_of(run_id: str, *parts: str | int) -> str:
+    """The id of a span: of the run, or of a part of it such as `tool` and its call."""
+    return _digest(" ".join((run_id, *map(str, parts))))[:16]
+
+
+def identity_in(fact: RunQueued) -> dict[str, str]:
+    """The ids that a run was queued with; the span of a request counts among them."""
+    identity = {} if fact.identity is UNSET else fact.identity
+    return identity if fact.traceparent is UNSET else {**identity, "traceparent": fact.traceparent}
+
+
+def caller_of(identity: Mapping[str, str]) -> TraceParent | None:
+    """The span that a launcher named, if it named one."""
+    return parse_traceparent(identity.get("traceparent", ""))
+
+
+def traceparent_of(run_id: str, identity: Mapping[str, str], *parts: str | int) -> str:
+    """The `traceparent` for what a part of a run starts: a turn, or a tool call.
+
+    It is in the trace of what is done now: a child run's is that of the run that started it.
+    """
+    caller = parse_traceparent(current_traceparent.get()) or caller_of(identity)
+    trace = trace_of(run_id) if caller is None else caller.trace_id
+    flags = "01" if caller is None else caller.flags
+    return str(TraceParent(trace, span_of(run_id, *parts), flags))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

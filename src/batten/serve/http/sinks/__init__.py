@@ -1,0 +1,1 @@
+"""Webhooks and the audit log over HTTP, at the paths of the control plane."""

@@ -1,0 +1,75 @@
+"""What the rows of webhooks and of the audit log work with."""
+
+import asyncio
+import logging
+from typing import Any
+
+from batten.contract.errors import BattenError
+from batten.journal.contract import Journal
+from batten.serve.http.table import Call
+from batten.sinks.audit.log import AuditLog
+from batten.sinks.store import SinkStore
+from batten.sinks.webhooks.subscription import Subscriptions
+
+_CATCH_UP_S = 30.0
+_log = logging.getLogger("batten.sinks")
+
+
+class SinkService:
+    """Opens its files with the first request that needs them."""
+
+    def __init__(self, journal: Journal, home: str) -> None:
+        self.journal = journal
+        self._home = home
+        self._store: SinkStore | None = None
+        self._audit: AuditLog | None = None
+
+    @property
+    def store(self) -> SinkStore:
+        if self._store is None:
+            self._store = SinkStore.open(self._home)
+        return self._store
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return Subscriptions(self.store, self._home)
+
+    @property
+    def audit(self) -> AuditLog:
+        if self._audit is None:
+            self._audit = AuditLog.open(self._home)
+        return self._audit
+
+    def record(
+        self, call: Call, action: str, resource: str, resource_id: str, **details: Any
+    ) -> None:
+        """Record what a caller did."""
+        self.audit.append(
+            actor=call.principal.name,
+            actor_type="key" if call.principal.key_id else "local",
+            action=action,
+            resource=resource,
+            resource_id=resource_id,
+            details=details,
+            request_id=call.request_id,
+        )
+
+    async def record_removal(self, call: Call, action: str, resource: str, name: str) -> None:
+        """Record a removal before it is done, and first what the removed facts tell."""
+        await self.audit.catch_up(self.journal)
+        self.record(call, action, resource, name)
+
+    async def run(self) -> None:
+        """Until cancelled: keep the audit log behind the journal, so that removals lose nothing."""
+        while True:
+            try:
+                await self.audit.catch_up(self.journal)
+            except BattenError as error:
+                _log.warning("the audit log is not complete: %s", error)
+            await asyncio.sleep(_CATCH_UP_S)
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        if self._audit is not None:
+            self._audit.close()

@@ -1,0 +1,67 @@
+"""The folds of the runs that a sink reads now. One that was dropped is folded again from facts."""
+
+import logging
+
+from msgspec.structs import replace
+
+from batten.contract.envelope import decode
+from batten.contract.errors import PeerError
+from batten.journal.contract import Stored
+from batten.sinks.contract import Feed, Fold, Message, Sink
+
+_log = logging.getLogger("batten.sinks")
+_MOST = 512
+"""Runs whose folds are kept in memory."""
+_ENDS = frozenset(("run.finished", "run.failed", "run.cancelled", "session.closed"))
+
+
+class Folds:
+    """Bounded: the fold of the run that was not heard of for the longest time is dropped."""
+
+    def __init__(self, sink: Sink, journal: Feed) -> None:
+        self._sink = sink
+        self._journal = journal
+        self._folds: dict[str, Fold] = {}
+
+    async def messages(self, stored: Stored) -> list[Message]:
+        """The messages of a fact. Facts of one run come in order."""
+        if stored.type not in self._sink.types:
+            return []
+        fold = self._folds.pop(stored.run_id, None)
+        if fold is None:
+            fold = await self._folded(stored)
+        made = _take(fold, stored)
+        if stored.type not in _ENDS:
+            if len(self._folds) >= _MOST:
+                del self._folds[next(iter(self._folds))]
+            self._folds[stored.run_id] = fold
+        return made
+
+    async def _folded(self, stored: Stored) -> Fold:
+        """The fold before this fact, from the stored facts of its run."""
+        fold = self._sink.fold(stored.run_id)
+        last = -1
+        while last < stored.sequence - 1:
+            page = await self._journal.read(stored.run_id, after=last)
+            if not page:
+                break
+            for earlier in page:
+                if earlier.sequence >= stored.sequence:
+                    return fold
+                if earlier.type in self._sink.types:
+                    _take(fold, earlier)
+            last = page[-1].sequence
+        return fold
+
+
+def _take(fold: Fold, stored: Stored) -> list[Message]:
+    try:
+        envelope = decode(stored.body)
+    except PeerError:  # bytes that are no envelope tell nothing; `batten verify` names them
+        return []
+    try:
+        made = list(fold.take(envelope))
+    except Exception as error:  # a bug must not hold up this fact's successors for ever
+        _log.error("fact %d of %s is not told", stored.sequence, stored.run_id, exc_info=error)
+        return []
+    return [replace(message, position=stored.position) for message in made]

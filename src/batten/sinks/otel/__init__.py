@@ -1,0 +1,1 @@
+"""OpenTelemetry: traces and metrics of runs, derived from facts, exported as OTLP over HTTP."""

@@ -1,0 +1,95 @@
+"""The process of sinks: reads for all of them until it is told to stop, or its parent is gone."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from batten.control.pool import beat, leave_with_parent
+from batten.control.supervisor import Staff, Supervisor
+from batten.journal.sqlite import SqliteJournal
+from batten.settings.reader import read_settings
+from batten.sinks.configuration import SinkSettings, configured_sinks, read_sinks
+from batten.sinks.running import Sinks
+from batten.sinks.store import SinkStore
+from batten.sinks.wanted import has_sinks
+
+_LOOK_EVERY_S = 1.0
+
+
+def sink_settings(
+    home: str, environ: Mapping[str, str], cwd: str, flag: str | None = None
+) -> SinkSettings:
+    """The sinks that the user, the machine's owner and a flag name; a workspace names none."""
+    return read_sinks(sink_table(home, environ, cwd, flag))
+
+
+def sink_table(
+    home: str, environ: Mapping[str, str], cwd: str, flag: str | None = None
+) -> dict[str, Any]:
+    """The table `[sinks]`, as it is written."""
+    found = read_settings(
+        workspace=cwd,
+        home=home,
+        environ=environ,
+        flag=flag,
+        sources=("managed", "user"),
+        without=frozenset(("hooks", "skills", "mcp", "plugins")),
+    )
+    return found.sinks
+
+
+async def read_until_stopped(
+    home: str, environ: Mapping[str, str], settings: SinkSettings, parent_pipe: int | None
+) -> None:
+    """Run every sink of a home until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    if parent_pipe is not None:
+        leave_with_parent(loop, parent_pipe)
+        beat(loop)
+    if not os.path.exists(os.path.join(home, "journal.db")):
+        SqliteJournal.open(home).close()
+    journal = SqliteJournal.open(home, read_only=True)
+    store = SinkStore.open(home)
+    try:
+        await Sinks(journal, store, lambda: configured_sinks(settings, environ, store, home)).run()
+    except asyncio.CancelledError:
+        return
+    finally:
+        store.close()
+        journal.close()
+
+
+class SinkProcess:
+    """Keeps the process of sinks running beside a service, once there is a sink."""
+
+    def __init__(
+        self, staff: Staff, home: str, environ: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> None:
+        self._home = home
+        self._environ = environ
+        self._settings = settings
+        self._supervisor = Supervisor(staff, lambda: None)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if has_sinks(self._home, self._environ, self._settings):
+                await self._supervisor.run()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def check_sinks(home: str, environ: Mapping[str, str], table: Mapping[str, Any]) -> None:
+    """Raise why the settings of sinks cannot be used, if they cannot. Opens nothing without any."""
+    if not has_sinks(home, environ, table):
+        return
+    store = SinkStore.open(home)
+    try:
+        configured_sinks(read_sinks(table), environ, store, home)
+    finally:
+        store.close()

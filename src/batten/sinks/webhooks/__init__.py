@@ -1,0 +1,1 @@
+"""Webhooks: signed HTTP requests about runs, to receivers that subscribed."""

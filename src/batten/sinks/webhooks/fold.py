@@ -1,0 +1,157 @@
+"""Facts of a run as the bodies that a subscription wants."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from batten.contract import facts
+from batten.contract.envelope import Envelope
+from batten.contract.outcomes import Outcome, ending_of
+from batten.sinks.contract import Message
+from batten.sinks.webhooks.subscription import Subscription, WebhookEvent
+
+TYPES = frozenset(
+    kind.TYPE
+    for kind in (
+        facts.RunQueued,
+        facts.RunStarted,
+        facts.RunFinished,
+        facts.RunFailed,
+        facts.RunCancelled,
+        facts.ApprovalRequested,
+        facts.ApprovalResolved,
+        facts.ApprovalTimedOut,
+        facts.RequestOpened,
+        facts.RequestClosed,
+        facts.SessionOpened,
+        facts.TaskCreated,
+        facts.PolicyToolBlocked,
+        facts.CostBudgetExceeded,
+    )
+)
+_STATUSES: dict[WebhookEvent, str] = {
+    "run.queued": "queued",
+    "run.started": "running",
+    "run.suspended": "suspended",
+    "run.resumed": "running",
+    "run.completed": "completed",
+    "run.failed": "failed",
+    "run.cancelled": "cancelled",
+    "approval.requested": "suspended",
+    "task.created": "created",
+}
+_LEFT_OUT = ("identity", "sealed_artifact_id", "whole_artifact_id", "traceback")
+
+
+class WebhookFold:
+    """One run, or a session's own stream. Runs that other runs started are not told."""
+
+    def __init__(self, run_id: str, subscription: Subscription) -> None:
+        self._wanted = subscription
+        self._workspace = ""
+        self._task = ""
+        self._is_child = False
+        self._has_started = False
+        self._status = ""
+        self._pending = 0
+
+    def take(self, envelope: Envelope) -> Iterator[Message]:
+        for event, outcome in self._events(envelope):
+            self._status = _STATUSES.get(event, self._status)
+            if self._is_wanted(event, outcome):
+                yield self._message(envelope, event, outcome)
+
+    def _events(self, envelope: Envelope) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
+        fact = envelope.data
+        match fact:
+            case facts.SessionOpened():
+                self._workspace = fact.workspace_path
+                self._task = fact.task_id
+            case facts.RunQueued():
+                is_first = not self._workspace
+                self._workspace = fact.workspace_path
+                self._task = envelope.task_id or ""
+                self._is_child = fact.parent_run_id is not UNSET
+                if is_first:
+                    yield "run.queued", None
+            case facts.RunStarted() if not self._has_started:
+                self._has_started = True
+                yield "run.started", None
+            case facts.RunFinished():
+                yield "run.completed", "completed"
+            case facts.RunFailed():
+                yield "run.failed", ending_of(fact).outcome
+            case facts.RunCancelled():
+                yield "run.cancelled", ending_of(fact).outcome
+            case facts.ApprovalRequested():
+                yield "approval.requested", None
+                yield from self._waits()
+            case facts.RequestOpened():
+                yield from self._waits()
+            case facts.ApprovalResolved() | facts.ApprovalTimedOut():
+                yield "approval.resolved", None
+                yield from self._goes_on()
+            case facts.RequestClosed():
+                yield from self._goes_on()
+            case facts.TaskCreated():
+                yield "task.created", None
+            case facts.PolicyToolBlocked():
+                yield "policy.tool_blocked", None
+            case facts.CostBudgetExceeded():
+                yield "cost.budget_exceeded", None
+            case _:
+                pass
+
+    def _waits(self) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
+        self._pending += 1
+        if self._pending == 1:
+            yield "run.suspended", None
+
+    def _goes_on(self) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
+        was, self._pending = self._pending, max(0, self._pending - 1)
+        if was == 1:
+            yield "run.resumed", None
+
+    def _is_wanted(self, event: WebhookEvent, outcome: Outcome | None) -> bool:
+        wanted = self._wanted
+        return (
+            not self._is_child
+            and (not wanted.events or event in wanted.events)
+            and (not wanted.tasks or self._task in wanted.tasks)
+            and (not wanted.outcomes or outcome in wanted.outcomes)
+            and (not wanted.workspaces or any(map(self._is_in, wanted.workspaces)))
+        )
+
+    def _is_in(self, directory: str) -> bool:
+        return f"{self._workspace}/".startswith(f"{directory.rstrip('/')}/")
+
+    def _message(self, envelope: Envelope, event: WebhookEvent, outcome: Outcome | None) -> Message:
+        message_id = f"{envelope.event_id}.{event}"
+        body: dict[str, Any] = {
+            "event": event,
+            "runId": envelope.run_id,
+            "status": self._status,
+            "timestamp": envelope.occurred_at,
+        }
+        if envelope.task_id or self._task:
+            body["taskId"] = envelope.task_id or self._task
+        if envelope.session_id:
+            body["sessionId"] = envelope.session_id
+        if self._wanted.body == "full":
+            data = msgspec.to_builtins(envelope.data)
+            for name in _LEFT_OUT:
+                data.pop(name, None)
+            if outcome is not None:
+                data["outcome"] = outcome
+            if isinstance(envelope.data, facts.RunFailed):
+                data["error"] = envelope.data.message
+            body["data"] = data
+        return Message(
+            message_id=message_id,
+            run_id=envelope.run_id,
+            type=event,
+            occurred_at=envelope.occurred_at,
+            body=msgspec.json.encode(body),
+        )

@@ -1,0 +1,99 @@
+"""`batten sinks`: what it lists, replays and drops; and where receivers may be configured."""
+
+from pathlib import Path
+
+import msgspec
+
+from batten.journal.sqlite import SqliteJournal
+from batten.sinks.contract import Message
+from batten.sinks.store import Entry, SinkStore
+from tests.agent.stage import Stage, end, say
+from tests.session.processes import batten
+
+
+def message(number: int) -> Message:
+    return Message(
+        message_id=f"evt_{number}",
+        run_id="run_1",
+        type="run.failed",
+        occurred_at="2026-01-01T00:00:00.000Z",
+        body=b"{}",
+    )
+
+
+def stocked(stage: Stage) -> None:
+    """A sink with two dead letters, a delivered message and one that waits."""
+    SqliteJournal.open(stage.home).close()
+    store = SinkStore.open(str(stage.home))
+    store.add("webhook:ops", 0)
+    lease = store.claim("webhook:ops")
+    statuses = ("dead", "dead", "delivered", "pending")
+    entries = [
+        Entry(
+            sink="webhook:ops",
+            message=message(number),
+            status=status,  # type: ignore[arg-type]
+            attempts=number + 1,
+            problem="it answered 500" if status == "dead" else "",
+        )
+        for number, status in enumerate(statuses)
+    ]
+    store.commit(lease, entries, delivered=1, problem="it answered 500", logs=True)
+    store.release(lease)
+    store.close()
+
+
+def test_without_sinks_there_is_nothing_to_list(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    listed = batten(stage, "sinks", "list")
+    assert (listed.returncode, listed.stdout) == (0, b"")
+    assert b"nothing was told" in listed.stderr
+    assert batten(stage, "sinks", "replay", "1").returncode == 66
+    assert not (stage.home / "sinks.db").exists()
+
+
+def test_messages_are_listed_replayed_and_dropped(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stocked(stage)
+    listed = batten(stage, "sinks", "list").stdout.decode()
+    assert "webhook:ops  1 delivered, 0 events behind, 1 waiting, 2 dead  not read now" in listed
+    assert "it answered 500" in listed
+    dead = batten(stage, "sinks", "dead", "--json").stdout.splitlines()
+    assert [msgspec.json.decode(line)["message_id"] for line in dead] == ["evt_1", "evt_0"]
+    assert len(batten(stage, "sinks", "log", "webhook:ops").stdout.splitlines()) == 6
+    assert batten(stage, "sinks", "drop", "1").stdout == b"1 dropped\n"
+    assert batten(stage, "sinks", "replay", "webhook:ops").stdout == b"1 to be told again\n"
+    assert batten(stage, "sinks", "dead").stdout == b""
+    waits = batten(stage, "sinks", "drop", "2")
+    assert waits.returncode == 1
+    assert b"still waits" in waits.stderr
+    assert batten(stage, "sinks", "drop", "99").returncode == 66
+    assert batten(stage, "sinks", "drop", "nobody").returncode == 66
+    assert batten(stage, "sinks", "replay").returncode == 64
+
+
+def test_a_workspace_cannot_name_a_receiver(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    (stage.workspace / ".batten").mkdir()
+    (stage.workspace / ".batten" / "settings.toml").write_text(
+        '[sinks.webhooks.evil]\nurl = "https://evil.example/"\nsecret = "s"\n'
+    )
+    model = stage.scenario([say("Done."), end()])
+    ended = batten(stage, "-p", "go", "--model", model, "--sandbox", "none", "--trust-workspace")
+    assert ended.returncode == 0, ended.stderr
+    assert b"sinks count in user and managed settings only" in ended.stderr
+    assert not (stage.home / "sinks.db").exists()
+
+
+def test_wrong_settings_stop_a_service_and_are_told_after_a_run(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    wrong = msgspec.json.encode(
+        {"sinks": {"webhooks": {"a": {"url": "x", "secret": "s"}}}}
+    ).decode()
+    served = batten(stage, "serve", "--port", "0", "--settings", wrong)
+    assert served.returncode == 78
+    assert b"sinks.webhooks.a: URL must start with" in served.stderr
+    model = stage.scenario([say("Done."), end()])
+    ended = batten(stage, "-p", "go", "--model", model, "--sandbox", "none", "--settings", wrong)
+    assert ended.returncode == 0
+    assert b"the sinks were not told: sinks.webhooks.a" in ended.stderr

@@ -1,0 +1,204 @@
+"""Webhooks, metrics and the audit log of a running service."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from batten.contract.tracing import span_of
+from tests.agent.stage import bash, end, say
+from tests.serve.http.wire import Answer, clients
+from tests.service.serving import Run, Service, serving
+from tests.session.processes import batten
+from tests.sinks.http_receiver import HttpReceiver, http_receiver
+
+ALLOW = msgspec.json.encode({"sinks": {"allow": ["127.0.0.0/8"]}}).decode()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[HttpReceiver]:
+    async with http_receiver() as running:
+        yield running
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with serving(tmp_path, "--auto-allow", "--settings", ALLOW) as running:
+        yield running
+
+
+async def ask(service: Service, method: str, path: str, body: Any = None) -> Answer:
+    async with clients() as opened:
+        connection = await opened.connect_to(service.url)
+        return await connection.ask(method, path, body)
+
+
+async def got(service: Service, method: str, path: str, body: Any = None) -> Any:
+    answer = await ask(service, method, path, body)
+    assert answer.status in (200, 201), answer.body
+    return msgspec.json.decode(answer.body)
+
+
+async def played(service: Service, name: str = "one") -> str:
+    """A run that ended; its id."""
+    model = service.stage.scenario([bash("echo hi")], [say("Done."), end()], name=name)
+    run = await service.started(model)
+    await run.until("run.finished")
+    return run.run_id
+
+
+async def test_a_subscription_is_told_of_runs_from_then_on(
+    service: Service, receiver: HttpReceiver
+) -> None:
+    await played(service, "before")
+    made = await got(service, "POST", "/webhooks", {"url": receiver.url, "secret": "hmac-secret"})
+    assert (made["active"], made["events"], made["secret"]) == (True, [], "hmac-secret")
+    run_id = await played(service)
+    taken = await receiver.wait_for(4)
+    bodies = [msgspec.json.decode(one.body) for one in taken]
+    assert [body["event"] for body in bodies if body["runId"] == run_id] == [
+        "run.queued",
+        "run.started",
+        "run.completed",
+    ]
+    listed = await got(service, "GET", "/webhooks")
+    assert [(one["id"], one["secret"]) for one in listed] == [(made["id"], "********")]
+    path = f"/webhooks/{made['id']}"
+    log = (await got(service, "GET", f"{path}/deliveries?limit=2"))["data"]
+    assert [one["status"] for one in log] == ["delivered", "delivered"]
+    assert log[0]["payload"] == bodies[-1]
+    older = (await got(service, "GET", f"{path}/deliveries?before={log[1]['id']}"))["data"]
+    assert {one["id"] for one in older}.isdisjoint({one["id"] for one in log})
+    await got(service, "POST", f"{path}/deliveries/{log[0]['id']}/replay")
+    again = await receiver.wait_for(5)
+    assert again[4].headers["webhook-id"] == again[3].headers["webhook-id"]
+
+    changed = await got(service, "PATCH", path, {"active": False})
+    assert changed["active"] is False
+    await left(service, made["id"])
+    await played(service, "unheard")
+    await got(service, "PATCH", path, {"active": True, "events": ["run.completed"]})
+    heard = await played(service, "heard")
+    last = (await receiver.wait_for(6))[5]
+    assert msgspec.json.decode(last.body)["runId"] == heard
+    assert (await ask(service, "DELETE", path)).status == 204
+    assert (await ask(service, "DELETE", path)).status == 404
+    missing = await ask(service, "GET", path)
+    assert (missing.status, msgspec.json.decode(missing.body)["errorCode"]) == (404, "NOT_FOUND")
+
+
+async def left(service: Service, webhook_id: str) -> None:
+    """Wait until no process reads for a subscription; a change is noticed within a second."""
+    line = f'batten_sink_is_read{{sink="webhook:{webhook_id}"}} 0'
+    async with asyncio.timeout(30):
+        while True:
+            if line in (await ask(service, "GET", "/metrics")).body.decode():
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_bad_subscriptions_are_refused_in_the_shape_of_the_control_plane(
+    service: Service,
+) -> None:
+    for body in (
+        {},
+        {"url": "nowhere"},
+        {"url": "https://a.example/", "events": ["run.exploded"]},
+        {"url": "https://a.example/", "extra": 1},
+        {"url": "https://a.example/", "secret": ""},
+    ):
+        answer = await ask(service, "POST", "/webhooks", body)
+        told = msgspec.json.decode(answer.body)
+        assert answer.status == 400, body
+        assert (told["statusCode"], told["errorCode"]) == (400, "VALIDATION_ERROR")
+        assert told["message"]
+
+
+async def test_a_hanging_receiver_delays_no_run_and_is_seen_in_the_metrics(
+    service: Service, receiver: HttpReceiver
+) -> None:
+    receiver.behave = lambda one: "hang"
+    made = await got(service, "POST", "/webhooks", {"url": receiver.url})
+    assert made["secret"].startswith("whsec_")
+    for number in range(3):
+        await played(service, f"run{number}")
+    answer = await ask(service, "GET", "/metrics")
+    name = f'{{sink="webhook:{made["id"]}"}}'
+    lines = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines())
+    assert float(lines[f"batten_sink_lag_events{name}"]) >= 0
+    assert float(lines[f"batten_sink_delivered_total{name}"]) == 0
+    assert f"batten_sink_dead_letters{name}" in lines
+
+
+async def test_a_callers_span_is_recorded_with_its_run_alone(service: Service) -> None:
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    model = service.stage.scenario([say("Done."), end()])
+    found: list[Any] = []
+    for headers in ({"traceparent": caller}, {"traceparent": "00-x"}, None):
+        task_id = await service.task(model)
+        answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, headers)
+        run_id = msgspec.json.decode(answer.body)["data"]["id"]
+        run = Run(service, task_id, run_id)
+        found.append((await run.until("run.queued"))["data"].get("traceparent"))
+    assert found == [caller, None, None]
+
+
+async def test_a_command_of_the_service_is_told_the_callers_trace(service: Service) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    model = service.stage.scenario([bash("echo $TRACEPARENT > span")], [say("Done."), end()])
+    task_id = await service.task(model)
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, headers)
+    run = Run(service, task_id, msgspec.json.decode(answer.body)["data"]["id"])
+    called = await run.until("tool.invoked")
+    await run.until("run.finished")
+    span = span_of(run.run_id, "tool", called["data"]["tool_call_id"], 1)
+    written = (service.stage.workspace / "span").read_text().strip()
+    assert written == f"00-{trace}-{span}-01"
+
+
+async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpReceiver) -> None:
+    run_id = await played(service)
+    await got(service, "POST", "/webhooks", {"url": receiver.url})
+    task_id = await service.task(service.stage.scenario([say("x"), end()], name="x"))
+    assert (await ask(service, "DELETE", f"/hecate/v1/tasks/{task_id}")).status == 204
+    made = await asyncio.to_thread(batten, service.stage, "keys", "create", "ann", "--json")
+    key = msgspec.json.decode(made.stdout)["key"]
+
+    async def audit(query: str = "") -> Any:
+        async with clients() as opened:
+            connection = await opened.connect_to(service.url)
+            answer = await connection.ask(
+                "GET", f"/audit?{query}", None, {"authorization": f"Bearer {admin}"}
+            )
+            assert answer.status == 200, answer.body
+            return msgspec.json.decode(answer.body)
+
+    boss = await asyncio.to_thread(
+        batten, service.stage, "keys", "create", "boss", "--scope", "admin", "--json"
+    )
+    admin = msgspec.json.decode(boss.stdout)["key"]
+    page = await audit()
+    actions = [one["action"] for one in page["data"]]
+    assert page.keys() == {"data", "total", "limit", "offset"}
+    assert (page["total"], page["limit"], page["offset"]) == (len(actions), 50, 0)
+    assert {
+        *("key.created", "task.created", "run.started", "webhook.created", "task.deleted"),
+    } <= set(actions)
+    [started] = (await audit(f"action=run.started&resourceId={run_id}"))["data"]
+    assert (started["resource"], started["resourceId"]) == ("run", run_id)
+    [deleted] = (await audit("action=task.deleted"))["data"]
+    assert deleted["resourceId"] == task_id
+    assert deleted["requestId"]
+    created = (await audit("resource=key&limit=1&offset=1"))["data"]
+    assert [one["details"]["name"] for one in created] == ["ann"]
+    assert (await audit("createdBefore=2000-01-01"))["total"] == 0
+    whole = await audit("limit=200")
+    assert key not in msgspec.json.encode(whole).decode()
+    async with clients() as opened:
+        connection = await opened.connect_to(service.url)
+        refused = await connection.ask("GET", "/audit", None, {"authorization": f"Bearer {key}"})
+        assert refused.status == 403

@@ -1,0 +1,406 @@
+"""Webhooks: filters, bodies, signatures, rotation, bad receivers, forbidden addresses."""
+
+import asyncio
+import hmac
+import socket
+import time
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from standardwebhooks import Webhook
+
+from batten.contract import facts
+from batten.contract.errors import CallerError, NotFound
+from batten.journal.contract import NewRun
+from batten.journal.sqlite import SqliteJournal
+from batten.sinks.configuration import (
+    GIVE_UP_S,
+    SinkSettings,
+    configured_sinks,
+    read_sinks,
+    webhook,
+)
+from batten.sinks.contract import Message
+from batten.sinks.running import close_reader, open_reader
+from batten.sinks.store import SinkStore
+from batten.sinks.webhooks.subscription import (
+    OVERLAP_S,
+    Change,
+    Secret,
+    Subscription,
+    Subscriptions,
+    new_secret,
+)
+from batten.sinks.webhooks.transport import WebhookTransport
+from tests.journal.given import FINISHED, STARTED, new_run
+from tests.sinks.http_receiver import HttpReceiver, Received, http_receiver
+from tests.sinks.receiving import Clock, pass_time, settle
+
+HOUR = 3600.0
+ALLOW = ("127.0.0.0/8",)
+FAILED = facts.RunFailed("budget_exceeded", "too much", False, 1, outcome="budget")
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[HttpReceiver]:
+    async with http_receiver() as running:
+        yield running
+
+
+def subscription(receiver: HttpReceiver, **more: Any) -> Subscription:
+    usual: dict[str, Any] = {"id": "test", "url": receiver.url, "secrets": (Secret("s3cret"),)}
+    return Subscription(**(usual | more))
+
+
+async def run_of(
+    journal: SqliteJournal, *then: facts.Fact, workspace: str = "/repos", **given: Any
+) -> NewRun:
+    """A run with its first two facts and these."""
+    run = new_run(**given)
+    queued = facts.RunQueued("agent_loop", "m", "p", workspace, "in_place", None)
+    lease, _ = await journal.create(run, [queued, STARTED])
+    assert lease is not None
+    if then:
+        await journal.append(run.run_id, then, fence=lease.fence)
+    return run
+
+
+async def told(journal: SqliteJournal, store: SinkStore, wanted: Subscription) -> None:
+    """Tell a subscription everything from the start."""
+    sink = webhook(wanted, ALLOW, store)
+    store.add(sink.name, 0)
+    reader = await open_reader(sink, journal, store)
+    await settle(reader)
+    await close_reader(reader, store)
+
+
+def events(received: list[Received]) -> list[tuple[str, str]]:
+    bodies = [msgspec.json.decode(one.body) for one in received]
+    return [(one["event"], one["runId"]) for one in bodies]
+
+
+async def test_a_run_is_told_as_the_control_plane_says_and_signed_both_ways(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver, clock: Clock
+) -> None:
+    secret = new_secret()
+    run = await run_of(journal, FAILED)
+    # The library that verifies refuses times far from its own clock.
+    clock.seconds = time.time()
+    await told(journal, store, subscription(receiver, secrets=(Secret(secret),)))
+    assert events(receiver.taken) == [
+        ("run.queued", run.run_id),
+        ("run.started", run.run_id),
+        ("run.failed", run.run_id),
+    ]
+    for one in receiver.taken:
+        body = msgspec.json.decode(one.body)
+        assert body.keys() == {"event", "runId", "status", "timestamp", "taskId", "data"}
+        assert one.headers["content-type"] == "application/json"
+        assert one.headers["x-macp-event"] == body["event"]
+        expected = hmac.digest(secret.encode(), one.body, sha256).hex()
+        assert one.headers["x-macp-signature"] == expected
+        Webhook(secret).verify(one.body, one.headers)
+    last = msgspec.json.decode(receiver.taken[-1].body)
+    assert (last["status"], last["data"]["outcome"], last["data"]["error"]) == (
+        "failed",
+        "budget",
+        "too much",
+    )
+    ids = [one.headers["webhook-id"] for one in receiver.taken]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, ["run.queued", "run.started", "run.completed"] * 2),
+        ({"events": ("run.completed",)}, ["run.completed"] * 2),
+        ({"events": ("run.failed", "run.started")}, ["run.started"] * 2),
+        ({"outcomes": ("completed",)}, ["run.completed"] * 2),
+        ({"outcomes": ("budget",)}, []),
+        ({"tasks": ("task_one",)}, ["run.queued", "run.started", "run.completed"]),
+        ({"workspaces": ("/repos/one/",)}, ["run.queued", "run.started", "run.completed"]),
+        ({"workspaces": ("/repos/on",)}, []),
+        ({"workspaces": ("/repos",)}, ["run.queued", "run.started", "run.completed"] * 2),
+    ],
+)
+async def test_filters(
+    journal: SqliteJournal,
+    store: SinkStore,
+    receiver: HttpReceiver,
+    wanted: dict[str, Any],
+    expected: list[str],
+) -> None:
+    await run_of(journal, FINISHED, workspace="/repos/one", task_id="task_one")
+    await run_of(journal, FINISHED, workspace="/repos/two")
+    await told(journal, store, subscription(receiver, **wanted))
+    assert sorted(event for event, _ in events(receiver.taken)) == sorted(expected)
+
+
+async def test_a_thin_body_has_ids_only_and_questions_suspend_once(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    run = await run_of(
+        journal,
+        facts.ApprovalRequested("appr_1", "call_1", "bash", "rm?", "ask"),
+        facts.ApprovalRequested("appr_2", "call_2", "bash", "ls?", "ask"),
+        facts.ApprovalResolved("appr_1", "rejected", "ann", "no"),
+        facts.ApprovalResolved("appr_2", "approved", "ann", "yes"),
+        FINISHED,
+    )
+    await told(journal, store, subscription(receiver, body="thin"))
+    bodies = [msgspec.json.decode(one.body) for one in receiver.taken]
+    assert {frozenset(body) for body in bodies} == {
+        frozenset(("event", "runId", "status", "timestamp", "taskId"))
+    }
+    assert {body["runId"] for body in bodies} == {run.run_id}
+    assert [(body["event"], body["status"]) for body in bodies] == [
+        ("run.queued", "queued"),
+        ("run.started", "running"),
+        ("approval.requested", "suspended"),
+        ("run.suspended", "suspended"),
+        ("approval.requested", "suspended"),
+        ("approval.resolved", "suspended"),
+        ("approval.resolved", "suspended"),
+        ("run.resumed", "running"),
+        ("run.completed", "completed"),
+    ]
+
+
+async def test_a_rotated_secret_signs_beside_the_old_one_for_a_day(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver, clock: Clock, tmp_path: Path
+) -> None:
+    clock.seconds = time.time()
+    old, new = new_secret(), new_secret()
+    subscriptions = Subscriptions(store, str(tmp_path))
+    made, shown = subscriptions.create(Change(url=receiver.url, secret=old), 0)
+    assert shown == old
+    made = subscriptions.change(made.id, Change(secret=new))
+    assert made.signing(clock.seconds) == [new, old]
+    await run_of(journal)
+    await told(journal, store, made)
+    for one in receiver.taken:
+        Webhook(new).verify(one.body, one.headers)
+        Webhook(old).verify(one.body, one.headers)
+        previous = hmac.digest(old.encode(), one.body, sha256).hex()
+        assert one.headers["x-macp-signature-previous"] == previous
+    clock.seconds += OVERLAP_S + 1
+    assert subscriptions.find(made.id).signing(clock.seconds) == [new]
+    stored = (tmp_path / "sinks.db").read_bytes() + (tmp_path / "sinks.db-wal").read_bytes()
+    assert old.encode() not in stored
+    assert new.encode() not in stored
+
+
+@pytest.mark.parametrize("behaviour", [500, 404, "hang", "cut", (302, "http://127.0.0.1:1/x")])
+async def test_receivers_that_misbehave_are_told_when_they_are_well_again(
+    journal: SqliteJournal,
+    store: SinkStore,
+    receiver: HttpReceiver,
+    clock: Clock,
+    behaviour: Any,
+) -> None:
+    runs = [await run_of(journal, FINISHED) for _ in range(5)]
+    wanted = subscription(receiver)
+    sink = webhook(wanted, ALLOW, store)
+    hasty = msgspec.structs.replace(
+        sink, connect=lambda: WebhookTransport(wanted, store.now, ALLOW, timeout_s=0.05)
+    )
+    store.add(sink.name, 0)
+    receiver.behave = lambda one: behaviour
+    reader = await open_reader(hasty if behaviour == "hang" else sink, journal, store)
+    clock.seconds = time.time()
+    await pass_time(reader, store, clock, HOUR)
+    assert receiver.taken == []
+    assert not store.entries(status="dead")
+    await close_reader(reader, store)
+    receiver.behave = lambda one: 200
+    reader = await open_reader(sink, journal, store)
+    await pass_time(reader, store, clock, HOUR)
+    taken = events(receiver.taken)
+    for run in runs:
+        assert [event for event, run_id in taken if run_id == run.run_id] == [
+            "run.queued",
+            "run.started",
+            "run.completed",
+        ]
+    await close_reader(reader, store)
+
+
+async def test_a_receiver_that_refuses_connections_and_comes_back(
+    journal: SqliteJournal, store: SinkStore, clock: Clock
+) -> None:
+    clock.seconds = time.time()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    await run_of(journal, FINISHED)
+    wanted = Subscription(id="t", url=f"http://127.0.0.1:{port}/", secrets=(Secret("s"),))
+    sink = webhook(wanted, ALLOW, store)
+    store.add(sink.name, 0)
+    reader = await open_reader(sink, journal, store)
+    await pass_time(reader, store, clock, HOUR)
+    row = store.sink(sink.name)
+    assert row is not None
+    assert (row.pending, row.problem) == (3, f"could not connect to 127.0.0.1:{port}")
+    back = HttpReceiver()
+    server = await asyncio.start_server(back.serve, "127.0.0.1", port)
+    await pass_time(reader, store, clock, HOUR)
+    assert [event for event, _ in events(back.taken)] == [
+        "run.queued",
+        "run.started",
+        "run.completed",
+    ]
+    server.close()
+    await server.wait_closed()
+    await close_reader(reader, store)
+
+
+async def test_after_72_hours_a_message_is_a_dead_letter(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver, clock: Clock
+) -> None:
+    clock.seconds = time.time()
+    await run_of(journal)
+    receiver.behave = lambda one: 500
+    wanted = subscription(receiver, events=("run.started",))
+    sink = webhook(wanted, ALLOW, store)
+    store.add(sink.name, 0)
+    reader = await open_reader(sink, journal, store)
+    await pass_time(reader, store, clock, GIVE_UP_S - 60)
+    assert store.pending(sink.name) == 1
+    await pass_time(reader, store, clock, 120)
+    [dead] = store.entries(status="dead")
+    assert (dead.answer, dead.problem) == (500, "the receiver answered 500 Said")
+    assert len(receiver.all) > 72
+    await close_reader(reader, store)
+
+
+async def test_gone_is_final(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    await run_of(journal)
+    receiver.behave = lambda one: 410
+    await told(journal, store, subscription(receiver, events=("run.started",)))
+    assert [one.answer for one in store.entries(status="dead")] == [410]
+
+
+MESSAGE = Message(
+    message_id="m",
+    run_id="r",
+    type="run.started",
+    occurred_at="2026-01-01T00:00:00.000Z",
+    body=b"{}",
+)
+
+
+async def test_private_addresses_are_refused_at_connect_time_and_logged(
+    receiver: HttpReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    for url in (
+        receiver.url,
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]:1/",
+        "http://10.0.0.1/",
+        "http://0x7f000001/",
+    ):
+        wanted = subscription(receiver, url=url)
+        attempt = await WebhookTransport(wanted, Clock()).send(MESSAGE)
+        assert attempt.result == "retry"
+        assert "not a public address" in attempt.problem
+    assert receiver.all == []
+    assert "webhook test" in caplog.text
+
+
+async def test_a_name_that_turns_private_between_two_looks_is_refused(
+    receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stub gives a public address once and ours ever after: who looks twice connects to us."""
+    looks: list[str] = []
+
+    async def resolve(
+        loop: asyncio.AbstractEventLoop, host: str, port: int, **more: Any
+    ) -> list[Any]:
+        looks.append(host)
+        address = "93.184.215.14" if len(looks) == 1 else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", resolve)
+    wanted = subscription(receiver, url=f"http://rebinding.example:{receiver.port}/")
+    first = await WebhookTransport(wanted, Clock(), timeout_s=1).send(MESSAGE)
+    assert first.result == "retry"
+    assert looks == ["rebinding.example"]  # one resolution for one attempt
+    second = await WebhookTransport(wanted, Clock()).send(MESSAGE)
+    assert "127.0.0.1: not a public address" in second.problem
+    assert looks == ["rebinding.example"] * 2
+    assert receiver.all == []
+
+
+async def test_a_redirect_to_a_private_address_is_not_followed(receiver: HttpReceiver) -> None:
+    async with http_receiver() as inner:
+        for status in (301, 302, 303, 307, 308):
+            receiver.behave = lambda one, status=status: (status, inner.url)  # type: ignore[misc]
+            attempt = await WebhookTransport(subscription(receiver), Clock(), ALLOW).send(MESSAGE)
+            assert (attempt.result, attempt.problem) == (
+                "retry",
+                "the receiver redirects, which is not followed",
+            )
+        assert inner.all == []
+
+
+def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:
+    subscriptions = Subscriptions(store, str(tmp_path))
+    for url in (
+        "",
+        "ftp://a/",
+        "http://",
+        "https://u:p@host/",
+        "not a url",
+        "http://a/" + "x" * 3000,
+    ):
+        with pytest.raises(CallerError):
+            subscriptions.create(Change(url=url), 0)
+    for secret in ("", "x" * 256, "two words", "ü"):
+        with pytest.raises(CallerError, match="secret"):
+            subscriptions.create(Change(url="https://a.example/", secret=secret), 0)
+    made, _ = subscriptions.create(Change(url="https://a.example/"), 7)
+    assert store.sink(f"webhook:{made.id}") is not None
+    assert subscriptions.delete(made.id)
+    assert not subscriptions.delete(made.id)
+    with pytest.raises(NotFound):
+        subscriptions.find(made.id)
+
+
+def test_settings_name_webhooks_with_secrets_of_the_environment(
+    store: SinkStore, tmp_path: Path
+) -> None:
+    table = {
+        "webhooks": {
+            "ops": {
+                "url": "https://a.example/",
+                "secret": ["$NEW", "old"],
+                "events": ["run.failed"],
+            },
+            "off": {"url": "https://b.example/", "secret": "x", "active": False},
+        },
+        "allow": ["10.0.0.0/8"],
+    }
+    environ = {"NEW": "fresh"}
+    [one] = configured_sinks(read_sinks(table), environ, store, str(tmp_path))
+    assert (one.name, one.logs, one.give_up_s) == ("webhook:ops", True, GIVE_UP_S)
+    [other] = configured_sinks(read_sinks(table), {"NEW": "changed"}, store, str(tmp_path))
+    assert other.version != one.version
+    wrongs: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"webhooks": {"a": {"url": "https://a.example/"}}}, "needs a `secret`"),
+        ({"webhooks": {"a": {"url": "file:///etc", "secret": "s"}}}, "webhooks.a: URL must start"),
+        ({"webhooks": {"a": {"url": "https://a.example/", "secret": "$NONE"}}}, "not set"),
+        ({"webhooks": {"a": {"url": "https://a.example/", "event": []}}}, "unknown field `event`"),
+        ({"webhook": {}}, "unknown field `webhook`"),
+        ({"webhooks": {"a": {"url": "https://a.example/", "events": ["run.x"]}}}, "run.x"),
+    )
+    for wrong, message in wrongs:
+        with pytest.raises(CallerError, match=message) as raised:
+            configured_sinks(read_sinks(wrong), {}, store, str(tmp_path))
+        assert raised.value.code == "config"
+    assert configured_sinks(SinkSettings(), {}, store, str(tmp_path)) == []
