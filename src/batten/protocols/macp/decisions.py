@@ -1,0 +1,206 @@
+"""The blocks `decision` and `policy`: contributions, votes, commitments and their evaluation."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from batten.protocols.macp import state as st
+from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.json_values import list_of, number_of, object_of, texts_of
+from batten.protocols.macp.messages import field, first_text, payload_fields, reasons_of
+from batten.protocols.macp.standing import Projection, Vote
+
+_ALLOW = frozenset({"APPROVE", "ACCEPT", "ALLOW", "YES"})
+_DENY = frozenset({"REJECT", "DENY", "BLOCK", "NO"})
+_SIDES: dict[str, st.Side] = {
+    **dict.fromkeys(("Accept", "Approve", "TaskAccept", "HandoffAccept"), "allow"),
+    **dict.fromkeys(("Reject", "TaskReject", "HandoffDecline"), "deny"),
+}
+_VOTES = frozenset({"Vote", "Approve", "Reject", "Accept", "Abstain"})
+_TALLIED = _VOTES | {"Evaluation"}
+"""Message types that count in the tally; of one voter a vote outranks an evaluation."""
+_POSITIVE = frozenset({"approve", "approved", "accept", "accepted", "selected", "completed"})
+_NEGATIVE = frozenset({"reject", "rejected", "decline", "declined", "failed"})
+
+
+def contributed(projection: Projection, event: CanonicalEvent) -> None:
+    """A proposal, or what somebody said about one."""
+    data = event.data
+    fields = payload_fields(data.get("decodedPayload"))
+    message_type, sender = data["messageType"], data["sender"]
+    current = projection.current
+    if current is None:
+        current = projection.current = st.Current()
+    side = _side(message_type, fields)
+    contribution = _contribution(event, fields, side)
+    current.proposals.append(contribution)
+    if len(current.proposals) > st.MOST_PROPOSALS:
+        del current.proposals[0]
+    named = first_text(fields, "proposalId", "requestId")
+    proposal_id = named or ("" if event.subject is UNSET else event.subject.id)
+    if named and message_type in _TALLIED:
+        _tally(projection, named, sender, message_type, side)
+    if event.type == "proposal.created" and sender == projection.initiator:
+        prompt = first_text(fields, "prompt", "rationale")
+        if prompt and current.prompt is UNSET:
+            current.prompt = prompt
+    if current.finalized:
+        return  # a late contribution does not open the decision again
+    current.action = current.proposal_id = proposal_id
+    current.reasons = [first_text(fields, "reason", "summary", "rationale") or event.type]
+    ratio = _ratio(current)
+    if ratio is not None:
+        current.confidence = ratio
+    elif contribution.confidence is not UNSET:
+        current.confidence = contribution.confidence
+
+
+def _contribution(
+    event: CanonicalEvent, fields: Mapping[str, Any], side: st.Side | None
+) -> st.Contribution:
+    message_type = event.data["messageType"]
+    confidence = number_of(field(fields, "confidence"))
+    if confidence is None and message_type == "Vote":
+        confidence = 1.0
+    said = [first_text(fields, name) for name in ("reason", "rationale", "summary")]
+    listed = texts_of(fields.get("reasons"))
+    names = ("vote", "recommendation", "action", "option", "revisedAction")
+    return st.Contribution(
+        participant_id=event.data["sender"],
+        action=first_text(fields, *names) or message_type,
+        confidence=UNSET if confidence is None else float(confidence),
+        reasons=[reason for reason in (*said, *listed) if reason],
+        ts=event.ts,
+        vote=UNSET if side is None else side,
+        message_type=message_type,
+    )
+
+
+def _side(message_type: str, fields: Mapping[str, Any]) -> st.Side | None:
+    said = first_text(fields, "vote", "recommendation").upper()
+    if said in _ALLOW:
+        return "allow"
+    if said in _DENY:
+        return "deny"
+    return None if said else _SIDES.get(message_type)
+
+
+def _tally(
+    projection: Projection, proposal_id: str, voter: str, message_type: str, side: st.Side | None
+) -> None:
+    votes = projection.votes.setdefault(proposal_id, {})
+    if len(projection.votes) > st.MOST_TALLIES:
+        del projection.votes[next(iter(projection.votes))]
+    before, is_vote = votes.get(voter), message_type in _VOTES
+    if before is None or is_vote or not before.is_vote:
+        votes[voter] = Vote("none" if side is None else side, is_vote)
+    if projection.policy.quorum_status is UNSET:
+        projection.policy.quorum_status = "pending"
+
+
+def tallies(projection: Projection) -> list[st.Tally]:
+    people = projection.participants.values()
+    required = sum(one.role == "voter" for one in people) or len(people)
+    return [
+        _tally_of(proposal_id, [vote.side for vote in votes.values()], required)
+        for proposal_id, votes in projection.votes.items()
+    ]
+
+
+def _tally_of(
+    proposal_id: str, sides: list[Literal["allow", "deny", "none"]], required: int
+) -> st.Tally:
+    allow, deny = sides.count("allow"), sides.count("deny")
+    return st.Tally(
+        commitment_id=proposal_id,
+        allow=allow,
+        deny=deny,
+        threshold=ceil(required / 2),
+        quorum=st.Quorum(required=required, cast=allow + deny),
+    )
+
+
+def _ratio(current: st.Current) -> float | None:
+    """The share that allows, of those who voted: each one's last vote."""
+    last = {one.participant_id: one.vote for one in current.proposals if isinstance(one.vote, str)}
+    if not last:
+        return None
+    return sum(vote == "allow" for vote in last.values()) / len(last)
+
+
+def finalized(projection: Projection, event: CanonicalEvent) -> None:
+    """A commitment: the decision is binding."""
+    fields = payload_fields(event.data.get("decodedPayload"))
+    current = projection.current
+    if current is None:
+        current = projection.current = st.Current()
+    current.action = first_text(fields, "action") or "resolved"
+    confidence = number_of(field(fields, "confidence"))
+    confidence = _ratio(current) if confidence is None else confidence
+    if confidence is not None:
+        current.confidence = float(confidence)
+    current.reasons = [first_text(fields, "reason") or "the decision was finalized"]
+    current.finalized = True
+    if proposal_id := first_text(fields, "proposalId"):
+        current.proposal_id = proposal_id
+    current.outcome_positive = outcome(fields)
+    current.resolved_at = event.ts
+    current.resolved_by = event.data["sender"]
+    if (supersedes := object_of(fields.get("supersedes"))) is not None:
+        current.supersedes = st.Supersedes(
+            session_id=first_text(supersedes, "sessionId"),
+            commitment_hash=first_text(supersedes, "commitmentHash"),
+        )
+    projection.policy.outcome_positive = current.outcome_positive
+
+
+def outcome(fields: Mapping[str, Any]) -> bool | None:
+    """Whether a commitment is positive: as it says, else as its action tells; None if neither."""
+    said = field(fields, "outcomePositive")
+    if isinstance(said, bool):
+        return said
+    action = first_text(fields, "action").rpartition(".")[2].lower()
+    if action in _POSITIVE:
+        return True
+    return False if action in _NEGATIVE else None
+
+
+def resolved(projection: Projection, event: CanonicalEvent) -> None:
+    """The policy of the session is known."""
+    policy, data = projection.policy, event.data
+    fields = payload_fields(data.get("decodedPayload"))
+    policy.policy_version = data["policyVersion"]
+    policy.policy_description = first_text(fields, "description") or UNSET
+    policy.resolved_at = event.ts
+    expected = list_of(field(fields, "expectedCommitments"))
+    if expected is not None:
+        policy.expected_commitments = expected
+    if policy.quorum_status is UNSET:
+        policy.quorum_status = "pending"
+
+
+def evaluated(projection: Projection, event: CanonicalEvent) -> None:
+    """The policy judged a commitment."""
+    policy, fields = projection.policy, event.data["decodedPayload"]
+    decision: st.Side = "deny" if fields.get("decision") == "deny" else "allow"
+    policy.commitment_evaluations.append(
+        st.Evaluation(
+            commitment_id=first_text(fields, "commitmentId"),
+            decision=decision,
+            reasons=reasons_of(fields),
+            ts=event.ts,
+        )
+    )
+    if len(policy.commitment_evaluations) > st.MOST_EVALUATIONS:
+        del policy.commitment_evaluations[0]
+    if decision == "allow":
+        policy.quorum_status = "reached"
+
+
+def run_ended(projection: Projection) -> None:
+    """A run that failed or was cancelled before any allowed commitment had no quorum."""
+    policy = projection.policy
+    if projection.run.status != "completed" and policy.quorum_status != "reached":
+        policy.quorum_status = "failed"

@@ -1,0 +1,153 @@
+"""The request for a run: a descriptor that knows nothing of scenarios, read strictly."""
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from batten.contract.errors import CallerError
+
+MAX_PARTICIPANTS = 1000
+LONGEST_KEY = 255
+_UUID_SHAPE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]{22,128}")
+
+Named = Annotated[str, Meta(min_length=1)]
+
+
+class Runtime(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Where the session runs: `embedded`, `rust` (elsewhere, over gRPC) or `agent`."""
+
+    kind: Named
+    version: str | UnsetType = UNSET
+
+
+class Participant(Struct, forbid_unknown_fields=True, frozen=True):
+    id: Named
+
+
+class Callback(Struct, forbid_unknown_fields=True, frozen=True):
+    """Where the initiator takes the request to cancel."""
+
+    url: Named
+    bearer: str | UnsetType = UNSET
+
+
+class DescribedSession(
+    Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"
+):
+    session_id: str | UnsetType = UNSET
+    mode_name: Named
+    mode_version: str
+    configuration_version: str
+    policy_version: str | UnsetType = UNSET
+    ttl_ms: Annotated[int, Meta(gt=0)]
+    participants: Annotated[list[Participant], Meta(min_length=1)]
+    metadata: dict[str, Any] | UnsetType = UNSET
+
+
+class Requester(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
+    actor_id: str | UnsetType = UNSET
+    actor_type: Literal["user", "service", "system"] | UnsetType = UNSET
+
+
+class Execution(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
+    idempotency_key: Annotated[str, Meta(max_length=LONGEST_KEY)] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    requester: Requester | UnsetType = UNSET
+
+
+class RunDescriptor(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`POST /runs`. A field that is not listed here is refused."""
+
+    mode: Literal["live", "sandbox"]
+    runtime: Runtime
+    session: DescribedSession
+    execution: Execution | UnsetType = UNSET
+
+    @property
+    def tags(self) -> list[str]:
+        """The given tags; a sandbox run has that tag too."""
+        given: list[str] = []
+        if self.execution is not UNSET and self.execution.tags is not UNSET:
+            given = self.execution.tags
+        if self.mode == "sandbox" and "sandbox" not in given:
+            return [*given, "sandbox"]
+        return list(given)
+
+    @property
+    def idempotency_key(self) -> str | None:
+        key = UNSET if self.execution is UNSET else self.execution.idempotency_key
+        return key or None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {} if self.session.metadata is UNSET else self.session.metadata
+
+
+class Created(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer to `POST /runs`."""
+
+    run_id: str
+    session_id: str
+    status: str
+    trace_id: str
+
+
+_decoder = msgspec.json.Decoder(RunDescriptor)
+
+
+def read_descriptor(body: bytes) -> RunDescriptor:
+    """Raises `CallerError` with the code `VALIDATION_ERROR` or `INVALID_SESSION_ID`."""
+    try:
+        descriptor = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise CallerError(_plain(str(error)), code="VALIDATION_ERROR") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"the body is not JSON: {error}", code="VALIDATION_ERROR") from error
+    check_descriptor(descriptor)
+    return descriptor
+
+
+def check_descriptor(descriptor: RunDescriptor) -> None:
+    """The rules that types do not tell. Raises like `read_descriptor`."""
+    session = descriptor.session
+    if session.session_id is not UNSET and not is_session_id(session.session_id):
+        raise CallerError(
+            "session.sessionId must be a UUID v4/v7 or base64url 22+ chars",
+            code="INVALID_SESSION_ID",
+        )
+    if len(session.participants) > MAX_PARTICIPANTS:
+        raise CallerError(
+            f"Maximum {MAX_PARTICIPANTS} participants per session", code="VALIDATION_ERROR"
+        )
+    metadata = descriptor.metadata
+    if "cancelCallback" in metadata:
+        try:
+            msgspec.convert(metadata["cancelCallback"], Callback)
+        except msgspec.ValidationError as error:
+            text = _plain(str(error), "session.metadata.cancelCallback")
+            raise CallerError(text, code="VALIDATION_ERROR") from error
+    if not isinstance(metadata.get("cancellationDelegated", False), bool):
+        raise CallerError(
+            "session.metadata.cancellationDelegated must be true or false", code="VALIDATION_ERROR"
+        )
+
+
+def is_session_id(text: str) -> bool:
+    """Whether it is a lower-case UUID v4 or v7, or 22 to 128 base64url characters.
+
+    What has the shape of a UUID is judged as one: a session with another could never open.
+    """
+    pattern = _UUID if _UUID_SHAPE.fullmatch(text) else _BASE64URL
+    return pattern.fullmatch(text) is not None
+
+
+def _plain(error: str, within: str = "") -> str:
+    """An error of the decoder with the field's path first: `session.ttlMs: Expected …`."""
+    text, _, path = error.partition(" - at `")
+    path = path.rstrip("`").removeprefix("$").removeprefix(".")
+    where = ".".join(part for part in (within, path) if part)
+    return f"{where}: {text}" if where else text

@@ -1,0 +1,121 @@
+"""`GET /runs/:id`: the record of a run, folded from its facts and events."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from batten.contract import facts as f
+from batten.contract.envelope import Envelope
+from batten.protocols.macp.decisions import outcome
+from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.json_values import number_of, object_of, texts_of
+from batten.protocols.macp.messages import field, first_text, payload_fields
+from batten.protocols.macp.metrics import Metrics, milliseconds
+from batten.protocols.macp.state import RunStatus
+
+_FACETS = ("environment", "scenarioRef", "cancelCallback", "cancellationDelegated")
+"""Members of the session's metadata that are the run's too."""
+
+
+class RunRecord(Struct, kw_only=True, rename="camel"):
+    id: str = ""
+    status: RunStatus = "queued"
+    mode: Literal["live", "sandbox"] = "live"
+    runtime_kind: str = ""
+    runtime_version: str | None = None
+    runtime_session_id: str | None = None
+    trace_id: str | None = None
+    idempotency_key: str | None = None
+    last_event_seq: int = 0
+    source_kind: str | None = None
+    source_ref: str | None = None
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    error_code: str | None = None
+    error_message: str | None = None
+    created_at: str = ""
+    started_at: str | None = None
+    ended_at: str | None = None
+    updated_at: str = ""
+    archived_at: str | None = None
+
+
+def describe(record: RunRecord, envelope: Envelope) -> None:
+    """Take the descriptor of a run, if the fact is one."""
+    fact = envelope.data
+    if not isinstance(fact, f.MacpRunDescribed):
+        return
+    descriptor = fact.descriptor
+    session = object_of(descriptor.get("session")) or {}
+    execution = object_of(descriptor.get("execution")) or {}
+    given = object_of(session.get("metadata")) or {}
+    record.mode = "sandbox" if descriptor.get("mode") == "sandbox" else "live"
+    record.idempotency_key = first_text(execution, "idempotencyKey") or None
+    record.tags = texts_of(execution.get("tags"))
+    if record.mode == "sandbox" and "sandbox" not in record.tags:
+        record.tags.append("sandbox")
+    record.source_kind = first_text(given, "source") or None
+    record.source_ref = first_text(given, "sourceRef") or None
+    record.metadata = {"executionRequest": descriptor}
+    if (requester := execution.get("requester")) is not None:
+        record.metadata["requester"] = requester
+    record.metadata.update({name: given[name] for name in _FACETS if name in given})
+
+
+def note(record: RunRecord, event: CanonicalEvent) -> None:
+    """Take the run's next event."""
+    data = event.data
+    record.id = event.run_id
+    record.last_event_seq = event.seq
+    record.updated_at = event.ts
+    match event.type:
+        case "run.created":
+            record.created_at = event.ts
+            record.runtime_kind = data["runtimeKind"]
+            record.runtime_version = data.get("runtimeVersion")
+            record.runtime_session_id = data["sessionId"] or None
+            record.trace_id = data["traceId"]
+        case "run.started":
+            record.status = "starting"
+            record.started_at = data["startedAt"]
+        case "session.bound":
+            record.runtime_session_id = data["sessionId"]
+            if record.ended_at is None:
+                record.status = "binding_session"
+        case "session.state.changed":
+            if data["state"] == "SESSION_STATE_OPEN" and record.ended_at is None:
+                record.status = "running"
+        case "run.completed" | "run.failed" | "run.cancelled":
+            record.status = data["status"]
+            record.ended_at = data["endedAt"]
+            if event.type == "run.failed":
+                record.error_code = data.get("errorCode") or "RUN_FAILED"
+                record.error_message = data.get("error")
+        case "decision.finalized":
+            _decide(record, data)
+        case _:
+            pass
+
+
+def _decide(record: RunRecord, data: dict[str, Any]) -> None:
+    fields = payload_fields(data.get("decodedPayload"))
+    record.metadata["finalAction"] = first_text(fields, "action") or "resolved"
+    confidence = number_of(field(fields, "confidence"))
+    if confidence is not None:
+        record.metadata["finalConfidence"] = float(confidence)
+    record.metadata["finalOutcomePositive"] = outcome(fields)
+
+
+def enrich(record: RunRecord, metrics: Metrics) -> dict[str, Any]:
+    """The metadata of a run; of one that completed or failed with how long it took and so on."""
+    if record.status not in ("completed", "failed"):
+        hidden = {"finalAction", "finalConfidence", "finalOutcomePositive"}
+        return {name: value for name, value in record.metadata.items() if name not in hidden}
+    start = record.started_at or record.created_at
+    return {
+        **record.metadata,
+        "durationMs": milliseconds(start, record.ended_at or record.updated_at),
+        "eventCount": metrics.event_count,
+        "signalCount": metrics.signal_count,
+        "decisionCount": metrics.decision_count,
+    }

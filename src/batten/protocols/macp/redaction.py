@@ -1,0 +1,84 @@
+"""Patterns of texts that canonical events do not show."""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from batten.protocols.macp.json_values import list_of, object_of
+from batten.protocols.macp.payloads import text_of
+
+REDACTED = "[REDACTED]"
+
+
+def parse_patterns(setting: str) -> tuple[list[str], list[str]]:
+    """The patterns of `MACP_REDACT_PATTERNS`, and those that are no regular expression.
+
+    Commas part them. A pattern whose backslashes are doubled, as in a quoted text, counts as
+    written and with single ones.
+    """
+    good: list[str] = []
+    bad: list[str] = []
+    for text in filter(None, map(str.strip, setting.split(","))):
+        spellings = [text, text.replace("\\\\", "\\")] if "\\\\" in text else [text]
+        for spelling in spellings:
+            try:
+                re.compile(spelling)
+            except re.error:
+                bad.append(spelling)
+            else:
+                good.append(spelling)
+    return good, bad
+
+
+@lru_cache(maxsize=64)
+def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, patterns))
+
+
+def redact(value: Any, patterns: Sequence[str]) -> Any:
+    """The value with every match in every text replaced, also in texts that bytes hold.
+
+    Names of members stay: they are the shape of the value.
+    """
+    if not patterns:
+        return value
+    return _redact(value, _compiled(tuple(patterns)))
+
+
+def _redact(value: Any, patterns: tuple[re.Pattern[str], ...]) -> Any:
+    if isinstance(value, str):
+        return _text(value, patterns)
+    if (members := object_of(value)) is not None:
+        return {
+            key: _bytes(one, patterns) if key == "payloadBase64" else _redact(one, patterns)
+            for key, one in members.items()
+        }
+    if (entries := list_of(value)) is not None:
+        return [_redact(one, patterns) for one in entries]
+    return value
+
+
+def _bytes(encoded: Any, patterns: tuple[re.Pattern[str], ...]) -> Any:
+    """Bytes that are no text may hold one: every byte counts as a character."""
+    try:
+        text = b64decode(encoded, validate=True).decode("latin-1")
+    except (TypeError, ValueError):
+        return _redact(encoded, patterns)
+    return b64encode(_replace(text, patterns).encode("latin-1")).decode()
+
+
+def _text(text: str, patterns: tuple[re.Pattern[str], ...]) -> str:
+    inner = text_of(text)
+    if inner is not None:
+        hidden = _replace(inner, patterns)
+        if hidden != inner:
+            return b64encode(hidden.encode()).decode()
+    return _replace(text, patterns)
+
+
+def _replace(text: str, patterns: tuple[re.Pattern[str], ...]) -> str:
+    for pattern in patterns:
+        text = pattern.sub(REDACTED, text)
+    return text

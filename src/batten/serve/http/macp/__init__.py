@@ -1,0 +1,1 @@
+"""Runs over HTTP, at the paths of the control plane."""

@@ -1,0 +1,139 @@
+"""The request for a run is read strictly; errors have one shape."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.protocols.macp.descriptor import is_session_id, read_descriptor
+from batten.protocols.macp.errors import STATUSES, body_of, error_body, runtime_error
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    """The document's example, with members of `session` replaced."""
+    return {
+        "mode": "live",
+        "runtime": {"kind": "rust"},
+        "session": {
+            "modeName": "macp.mode.decision.v1",
+            "modeVersion": "1.0.0",
+            "configurationVersion": "config.default",
+            "ttlMs": 60000,
+            "participants": [{"id": "agent-1"}, {"id": "agent-2"}],
+            "metadata": {"cancelCallback": {"url": "http://initiator/cancel", "bearer": "s"}},
+            **changes,
+        },
+        "execution": {
+            "idempotencyKey": "unique-key",
+            "tags": ["production"],
+            "requester": {"actorId": "user-1", "actorType": "user"},
+        },
+    }
+
+
+def read(body: Any) -> Any:
+    return read_descriptor(msgspec.json.encode(body))
+
+
+def refusal(body: Any) -> CallerError:
+    with pytest.raises(CallerError) as caught:
+        read(body)
+    assert body_of(caught.value).status_code == 400
+    return caught.value
+
+
+def test_the_documented_request_is_read() -> None:
+    descriptor = read(given())
+    assert descriptor.tags == ["production"]
+    assert descriptor.idempotency_key == "unique-key"
+    assert read(given() | {"mode": "sandbox"}).tags == ["production", "sandbox"]
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (given() | {"kickoff": []}, "kickoff"),
+    (given() | {"commitments": []}, "commitments"),
+    (given(policyHints={}), "policyHints"),
+    (given(initiatorParticipantId="a"), "initiatorParticipantId"),
+    (given(participants=[{"id": "a", "role": "voter"}]), "session.participants[0]"),
+    (given(participants=[]), "session.participants"),
+    (given(participants=[{"id": ""}]), "session.participants[0].id"),
+    (given(ttlMs=0), "session.ttlMs"),
+    (given(ttlMs=1.5), "session.ttlMs"),
+    (given(modeName=""), "session.modeName"),
+    (given(metadata={"cancelCallback": {}}), "session.metadata.cancelCallback"),
+    (given(metadata={"cancellationDelegated": "yes"}), "cancellationDelegated"),
+    ({"mode": "live", "runtime": {"kind": "rust"}}, "session"),
+    ({"mode": "live", "session": given()["session"]}, "runtime"),
+    (given() | {"mode": "dry"}, "mode"),
+    (given() | {"execution": {"requester": {"actorType": "robot"}}}, "actorType"),
+    (given(participants=[{"id": str(n)} for n in range(1001)]), "Maximum 1000 participants"),
+]
+
+
+@pytest.mark.parametrize(("body", "where"), REFUSED)
+def test_what_the_document_does_not_list_is_refused_by_its_place(body: Any, where: str) -> None:
+    error = refusal(body)
+    assert error.code == "VALIDATION_ERROR"
+    assert where in error.message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"\xff"', b"[" * 5000])
+def test_what_is_no_request_at_all_is_refused(body: bytes) -> None:
+    with pytest.raises(CallerError) as caught:
+        read_descriptor(body)
+    assert caught.value.code == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("session_id", "is_good"),
+    [
+        ("0190b2f0-0000-7000-8000-000000000001", True),
+        ("8b1f4c9e-3d2a-4e5b-9c7d-1a2b3c4d5e6f", True),
+        ("8B1F4C9E-3D2A-4E5B-9C7D-1A2B3C4D5E6F", False),
+        ("8b1f4c9e-3d2a-1e5b-9c7d-1a2b3c4d5e6f", False),
+        ("abcdefghijklmnopqrstu_", True),
+        ("abcdefghijklmnopqrstu", False),
+        ("abcdefghijklmnopqrstuv!", False),
+        ("", False),
+    ],
+)
+def test_a_session_id_is_one_that_a_runtime_would_open(session_id: str, is_good: bool) -> None:
+    assert is_session_id(session_id) is is_good
+    if is_good:
+        assert read(given(sessionId=session_id)).session.session_id == session_id
+    else:
+        assert refusal(given(sessionId=session_id)).code == "INVALID_SESSION_ID"
+
+
+def test_every_error_has_a_status_a_code_and_a_message() -> None:
+    assert msgspec.to_builtins(error_body("INVALID_STATE_TRANSITION", "no")) == {
+        "statusCode": 409,
+        "errorCode": "INVALID_STATE_TRANSITION",
+        "message": "no",
+    }
+    assert STATUSES["CIRCUIT_BREAKER_OPEN"] == 503
+    assert STATUSES["RATE_LIMITED"] == 429
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [
+        (NotFound("run x not found", code="RUN_NOT_FOUND"), "RUN_NOT_FOUND", 404),
+        (NotFound("x"), "NOT_FOUND", 404),
+        (Conflict("x"), "CONFLICT", 409),
+        (CallerError("x"), "VALIDATION_ERROR", 400),
+        (RuntimeError("a secret"), "INTERNAL_ERROR", 500),
+    ],
+)
+def test_errors_of_ours_have_their_code(error: Exception, code: str, status: int) -> None:
+    body = body_of(error)
+    assert (body.error_code, body.status_code) == (code, status)
+    assert "secret" not in body.message
+
+
+def test_an_error_of_the_runtime_tells_its_grpc_code() -> None:
+    body = runtime_error(5, "no such policy")
+    assert (body.status_code, body.error_code) == (404, "NOT_FOUND")
+    assert body.metadata == {"grpcCode": 5}
+    assert runtime_error(13, "x").error_code == "INTERNAL_ERROR"
