@@ -7,23 +7,28 @@ STAMP := $(VENV)/.installed
 DEMO ?= .demo
 # An old release of the SDK that we stand in for, which needs an old release of the MCP library.
 OLD_SDK := $(VENV)/sdk-0.1.6
+TYPESCRIPT := $(VENV)/.typescript
 # Tests wait for processes more than they compute; each file stays in one worker.
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: setup demo test check bench soak schemas prices clean
 
-setup: $(STAMP)
+setup: $(STAMP) $(TYPESCRIPT)
 
-$(STAMP): requirements.txt requirements-mcp.txt requirements-dev.txt requirements-old-sdk.txt pyproject.toml
+$(STAMP): requirements.txt requirements-mcp.txt requirements-runtime.txt requirements-dev.txt requirements-old-sdk.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Batten needs Python 3.11 or newer; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt --requirement requirements-mcp.txt --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt --requirement requirements-mcp.txt --requirement requirements-runtime.txt --requirement requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	$(BIN)/python -m compileall -q src
 	test -x $(OLD_SDK)/bin/python || $(BIN)/python -m venv $(OLD_SDK)
 	$(OLD_SDK)/bin/python -m pip install --quiet --requirement requirements-old-sdk.txt
 	sh scripts/bubblewrap.sh
 	touch $(STAMP)
+
+$(TYPESCRIPT): $(STAMP) scripts/typescript.sh
+	sh scripts/typescript.sh $(VENV)
+	touch $(TYPESCRIPT)
 
 demo: $(DEMO)/installed
 	@sh demo/demo.sh $(DEMO)
@@ -52,6 +57,8 @@ bench: setup
 schemas: setup
 	$(BIN)/python -m scripts.generate_schemas
 	$(BIN)/python -m scripts.generate_http_docs
+	$(BIN)/python -m scripts.generate_coordination_page
+	$(BIN)/python -m scripts.generate_typescript
 
 prices: setup
 	$(BIN)/python -m scripts.generate_prices

@@ -1,6 +1,6 @@
 """`make bench`: prints tables and writes them to docs/performance.md.
 
-    python -m bench [processes|journal|protocols|service]…
+    python -m bench [processes|journal|protocols|service|sinks|coordination]…
 
 Other parts of the page stay as they are.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import fanout, headless, journal, service, whole
+from bench import coordination, fanout, headless, journal, service, sinks, whole
 
 Row = dict[str, Any]
 
@@ -26,6 +26,8 @@ def main() -> None:
         "journal": lambda: _stores(journal.rows()),
         "protocols": lambda: protocol_table(headless.rows()),
         "service": lambda: service_table([*service.rows(), *fanout.rows()]),
+        "sinks": lambda: sink_table(sinks.rows()),
+        "coordination": lambda: coordination_table(coordination.rows()),
     }
     wanted = sys.argv[1:] or list(parts)
     if unknown := [name for name in wanted if name not in parts]:
@@ -108,11 +110,30 @@ def protocol_table(rows: list[Row]) -> list[str]:
 
 
 def service_table(rows: list[Row]) -> list[str]:
-    """Every measure, with its ratio to a bare route where it is a request."""
-    lines = ["| service | measured | unit | to a bare route |", "|---|---|---|---|"]
+    """Every measure; a request with its ratio to a bare route, and to one with a durable insert."""
+    lines = [
+        "| service | measured | unit | to a bare route | to a bare insert |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratios = [f"{row[name]:.2f}" if name in row else "" for name in ("ratio", "to_insert")]
+        figures = [row["what"], f"{row['value']:,.4g}", row["unit"], *ratios]
+        lines.append(f"| {' | '.join(figures)} |")
+    return lines
+
+
+def coordination_table(rows: list[Row]) -> list[str]:
+    """Every measure; messages with their ratio to the echo before them."""
+    lines = ["| coordination | measured | unit | to the echo |", "|---|---|---|---|"]
     for row in rows:
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
         lines.append(f"| {row['what']} | {row['value']:,.4g} | {row['unit']} | {ratio} |")
+    return lines
+
+
+def sink_table(rows: list[Row]) -> list[str]:
+    lines = ["| sinks | measured | unit |", "|---|---|---|"]
+    lines += [f"| {row['what']} | {row['value']:,.4g} | {row['unit']} |" for row in rows]
     return lines
 
 

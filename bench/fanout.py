@@ -17,7 +17,7 @@ import tempfile
 import time
 from typing import Any
 
-from bench.service import rss_mb, start, stop
+from bench.serving import rss_mb, start, stop
 
 Row = dict[str, Any]
 

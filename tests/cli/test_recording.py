@@ -13,10 +13,12 @@ from .invoking import Shell
 
 WRITE = call("write_file", "w1", file_path="notes/new.txt", content="hello\n")
 EDITS = [{"old_string": "one", "new_string": "two"}]
+NOISE = "(printf '\\377'; head -c 9 /dev/urandom)"
+"""No text, and different each time."""
 FRAMES = (
     [say("I look."), bash("grep -c one data.txt", "g1")],
     [WRITE, call("multi_edit", "m1", file_path="data.txt", edits=EDITS)],
-    [bash("rm old.txt; cp data.txt copy.txt; head -c 9 /dev/urandom > noise.bin; exit 3", "b1")],
+    [bash(f"rm old.txt; cp data.txt copy.txt; {NOISE} > noise.bin; exit 3", "b1")],
     [say("Done."), end()],
 )
 

@@ -45,6 +45,8 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "batten.models.scripted",
     "batten.serve.http.app",
     "batten.session.reverting",
+    "batten.sinks.wanted",
+    "batten.sinks.store",
     "batten.tools.mcp",
     "batten.workspace.watch",
     # Others': each costs more than a turn.
@@ -54,6 +56,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "httpx",
     "jsonschema_rs",
     "mcp",
+    "nats",
     "pydantic",
     "rich",
     "watchfiles",

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from batten.contract.errors import CallerError
-from batten.contract.facts import CostBudgetExceeded, RunFailed, RunQueued
+from batten.contract.facts import CostBudgetExceeded, RunFailed, RunFinished, RunQueued
 from tests.agent.stage import Stage
 from tests.agent.test_costs import DONE, PRICES, TURN, step
 from tests.models.server import ModelServer, Reply
@@ -18,14 +18,15 @@ WANTED = {"prompt": "go", "requested_model": "anthropic/priced"}
 
 @asynccontextmanager
 async def priced(
-    stage: Stage, replies: Sequence[Reply], *flags: str
+    stage: Stage, replies: Sequence[Reply], *flags: str, asking: bool = False
 ) -> AsyncGenerator[Service, None]:
-    """A service whose model costs `TURN` a call."""
+    """A service whose model costs `TURN` a call. It allows every tool, unless it is `asking`."""
     path = stage.directory / "prices.json"
     path.write_bytes(PRICES)
     async with ModelServer(replies) as model:
         stage.environ.update({**model.environ(), "BATTEN_PRICES": str(path)})
-        async with serving(stage, "--auto-allow", *flags) as service:
+        allowed = () if asking else ("--auto-allow",)
+        async with serving(stage, *allowed, *flags) as service:
             yield service
 
 
@@ -43,6 +44,17 @@ async def test_line_48_the_ceiling_counts_the_runs_before(stage: Stage) -> None:
         assert types.index("cost.budget_exceeded") < types.index("run.failed")
         exceeded = await service.fact(again.run_id, CostBudgetExceeded)
         assert exceeded.cumulative_cost_micros_usd == 3 * TURN
+
+
+async def test_line_48_a_run_that_waited_keeps_what_it_cost_before(stage: Stage) -> None:
+    async with priced(stage, [step(1), DONE], asking=True) as service:
+        row = await service.tasks.start(await service.create(**WANTED), by=BY)
+        request = await service.parked(row.run_id)
+        assert (await service.row(row.run_id)).cost_micros_usd == TURN
+        await service.answer(request, granted=True)
+        row = await service.ended(row.run_id)
+        assert (row.status, row.cost_micros_usd) == ("completed", 2 * TURN)
+        assert (await service.fact(row.run_id, RunFinished)).cost_micros_usd == 2 * TURN
 
 
 async def test_line_37_a_resume_raises_the_budget_before_it_is_queued(stage: Stage) -> None:

@@ -188,7 +188,7 @@ async def test_a_failed_command_is_resumed_in_its_workspace_and_never_continued(
     task = str(row.task_id)
     with pytest.raises(CallerError, match="only an agent's run"):
         await service.tasks.go_on(task, row.run_id, "more", by=BY)
-    with pytest.raises(CallerError, match="has no turn 1"):
+    with pytest.raises(CallerError, match="of the kind shell and has no turns"):
         await service.tasks.retry_from_turn(task, row.run_id, 1, by=BY)
     again = await service.tasks.resume(task, row.run_id, by=BY)
     again = await service.ended(again.run_id)

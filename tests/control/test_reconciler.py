@@ -95,6 +95,40 @@ async def test_a_run_that_keeps_losing_its_worker_is_ended(
     assert await reconciler.reconcile() == 0
 
 
+async def test_a_call_that_failed_or_an_answer_counts_as_progress(
+    place: Place, reconciler: Reconciler
+) -> None:
+    failed = f.ToolFailed(
+        tool_call_id="c1",
+        tool_name="bash",
+        kind="shell",
+        duration_ms=1,
+        summary="exited with status 1",
+        output="",
+    )
+    asked = f.ApprovalRequested(
+        approval_id="appr_1",
+        tool_call_id="c2",
+        kind="shell",
+        summary="ls",
+        policy_reason="asks",
+        digest="d",
+        resolvers=["operator"],
+    )
+    answered = f.ApprovalResolved(
+        approval_id="appr_1", decision="approved", by="ann", comment="", scope="once"
+    )
+    unknown = replace(failed, tool_call_id="c3", error_kind="outcome_unknown")
+    row = await place.started(place.model([said("Done.")]))
+    for facts in ([], [], [], [failed], [], [], [], [asked, answered], [], [], [unknown], []):
+        await lost(place, row, *facts)
+        assert await reconciler.reconcile() == 1
+        assert (await place.tasks.run(row.task_id or "", row.run_id)).status == "queued"
+    await lost(place, row)
+    assert await reconciler.reconcile() == 1
+    assert (await place.ended(row)).outcome == "interrupted"
+
+
 async def test_a_lost_run_whose_cancel_was_requested_ends(
     place: Place, reconciler: Reconciler
 ) -> None:

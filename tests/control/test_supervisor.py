@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from batten.control.supervisor import Staff, Supervisor
+import pytest
+
+from batten.control.supervisor import Staff, Supervisor, shares
 from batten.journal.workers import process_of, this_worker
 
 _PATIENCE_S = 30
@@ -25,9 +27,8 @@ class Watched:
         self.ended = 0
         self.supervisor = Supervisor(
             Staff(
-                command=(sys.executable, "-c", program),
+                commands=((sys.executable, "-c", program),) * count,
                 environ=dict(os.environ),
-                count=count,
                 hung_s=options.get("hung_s", 30.0),
                 memory_mib=int(options.get("memory_mib", 0)),
             ),
@@ -112,7 +113,7 @@ async def test_a_worker_that_lets_a_lease_run_out_is_killed_only_if_it_says_noth
 
 async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     program = tmp_path / "worker"
-    staff = Staff(command=(str(program),), environ=dict(os.environ), count=1)
+    staff = Staff(commands=((str(program),),), environ=dict(os.environ))
     supervisor = Supervisor(staff, lambda: None)
     running = asyncio.ensure_future(supervisor.run())
     await asyncio.sleep(0)
@@ -126,3 +127,21 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) ->
     with suppress(asyncio.CancelledError):
         await running
     assert supervisor.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("workers", "runs", "most", "each"),
+    [
+        (2, 16, 0, [16, 16]),
+        (2, 16, 5, [3, 2]),
+        (4, 16, 7, [2, 2, 2, 1]),
+        (8, 16, 3, [1, 1, 1]),
+        (2, 3, 5, [3, 2]),
+        (2, 2, 5, [2, 2]),
+        (0, 16, 5, []),
+    ],
+)
+def test_a_limit_in_all_is_shared_out_without_a_rest(
+    workers: int, runs: int, most: int, each: list[int]
+) -> None:
+    assert shares(workers, runs, most) == each

@@ -4,10 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.facts import TaskCreated
 from batten.contract.facts.task import TaskServer
+from batten.control.layers import LayersOfWorkspaces
+from batten.control.tasks import Tasks
+from batten.journal.contract import SessionRow
 from batten.journal.workers import this_worker
 from tests.control.given import Place, called, said
 
@@ -87,7 +92,9 @@ async def test_a_run_begins_again_before_one_of_its_turns(place: Place) -> None:
     async with place.working():
         assert (await place.ended(first)).turns == 3
         task_id = first.task_id or ""
-        again = await place.tasks.retry_from_turn(task_id, first.run_id, 2, by="somebody")
+        again = await place.tasks.retry_from_turn(
+            task_id, first.run_id, 2, by="somebody", reason="b was wrong"
+        )
         ended = await place.ended(again)
         facts = await place.facts(again)
         with pytest.raises(CallerError, match="from 1 to 3"):
@@ -96,6 +103,16 @@ async def test_a_run_begins_again_before_one_of_its_turns(place: Place) -> None:
     proposed = [one for one in facts if isinstance(one, f.AssistantToolCallProposed)]
     assert [one.input["command"] for one in proposed] == ["echo b"]
     assert not any(isinstance(one, f.UserMessage) for one in facts)
+    assert isinstance(facts[0], f.RunResumedFromEvent)
+    assert (facts[0].from_run_id, facts[0].reason) == (first.run_id, "b was wrong")
+
+
+async def test_a_run_without_a_model_has_no_turn_to_repeat(place: Place) -> None:
+    row = await place.started("", execution_kind="shell", shell_command="true")
+    async with place.working():
+        await place.ended(row)
+        with pytest.raises(CallerError, match="of the kind shell and has no turns"):
+            await place.tasks.retry_from_turn(row.task_id or "", row.run_id, 1, by="somebody")
 
 
 async def test_a_failed_run_is_resumed_with_a_higher_budget_only(place: Place) -> None:
@@ -104,10 +121,82 @@ async def test_a_failed_run_is_resumed_with_a_higher_budget_only(place: Place) -
     await place.tasks.cancel(task_id, row.run_id, by="somebody")
     with pytest.raises(CallerError, match="only be raised"):
         await place.tasks.resume(task_id, row.run_id, by="somebody", budget_micros_usd=4)
-    await place.tasks.resume(task_id, row.run_id, by="somebody", budget_micros_usd=6)
+    resumed = await place.tasks.resume(
+        task_id, row.run_id, by="somebody", budget_micros_usd=6, reason="it may cost more"
+    )
+    beginning = (await place.facts(resumed))[0]
+    assert isinstance(beginning, f.RunResumedFromEvent)
+    assert beginning.reason == "it may cost more"
     task = await place.tasks.described(await place.tasks.find(task_id))
     assert task is not None
     assert task.budget_micros_usd == 6
+
+
+async def test_a_budget_is_raised_with_the_run_that_goes_on_or_not_at_all(place: Place) -> None:
+    row = await place.started(place.model([said("Done.")]), budget_micros_usd=5)
+    task_id = row.task_id or ""
+    await place.tasks.cancel(task_id, row.run_id, by="somebody")
+    await place.tasks.retry(task_id, row.run_id, by="somebody")
+    with pytest.raises(Conflict) as refused:
+        await place.tasks.resume(task_id, row.run_id, by="somebody", budget_micros_usd=6)
+    assert refused.value.code == "run_active"
+    task = await place.tasks.described(await place.tasks.find(task_id))
+    assert task is not None
+    assert task.budget_micros_usd == 5
+
+
+async def test_a_start_that_a_delete_overtakes_makes_no_run(place: Place) -> None:
+    task = await place.tasks.create(place.described(place.model([said("Done.")])))
+
+    class Overtaken(Tasks):
+        async def described(self, session: SessionRow) -> TaskCreated | None:
+            found = await super().described(session)
+            await self.delete(session.task_id)
+            return found
+
+    overtaken = Overtaken(place.journal, place.opener.home, place.base)
+    with pytest.raises(NotFound):
+        await overtaken.start(task.task_id, by="somebody")
+    assert await place.journal.runs(task_id=task.task_id) == []
+    assert await place.journal.queued() == []
+
+
+async def test_a_run_without_the_turn_to_begin_at_says_what_there_is(place: Place) -> None:
+    shell = await place.tasks.create(
+        place.described("", execution_kind="shell", shell_command="true", prompt=UNSET)
+    )
+    row = await place.tasks.start(shell.task_id, by="somebody")
+    await place.tasks.cancel(shell.task_id, row.run_id, by="somebody")
+    with pytest.raises(CallerError, match="of the kind shell and has no turns: retry it"):
+        await place.tasks.retry_from_turn(shell.task_id, row.run_id, 1, by="somebody")
+    agent = await place.started(place.model([said("Done.")]))
+    await place.tasks.cancel(agent.task_id or "", agent.run_id, by="somebody")
+    with pytest.raises(CallerError, match="has no turn 1: retry it"):
+        await place.tasks.retry_from_turn(agent.task_id or "", agent.run_id, 1, by="somebody")
+
+
+async def test_settings_files_are_read_again_only_when_they_change(tmp_path: Path) -> None:
+    place = Place(tmp_path, bare=False)
+    config = tmp_path / ".config/batten/settings.toml"
+    config.parent.mkdir(parents=True)
+    layers = LayersOfWorkspaces(place.base, place.opener.home)
+    where = str(place.workspace)
+    empty = layers.of(where)
+    assert empty.model is None
+    assert layers.of(where) is empty
+    config.write_text('model = "openai/one"\n')
+    first = layers.of(where)
+    assert first.model == "openai/one"
+    assert layers.of(where) is first
+    config.write_text('model = "openai/other"\n')
+    assert layers.of(where).model == "openai/other"
+    config.unlink()
+    assert layers.of(where).model is None
+    (place.workspace / ".batten").mkdir()
+    (place.workspace / ".batten/settings.toml").write_text("model = 7\n")
+    with pytest.raises(CallerError):
+        layers.of(where)
+    place.opener.close()
 
 
 async def test_a_queued_run_is_cancelled_at_once(place: Place) -> None:

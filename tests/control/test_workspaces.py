@@ -7,13 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batten.contract.errors import CallerError, Refused
+from batten.contract.errors import CallerError, Conflict, Refused
 from batten.contract.facts import RunCancelled, RunFailed, RunQueued
 from batten.contract.ids import new_task_id
 from batten.control import workspaces
 from batten.control.workspaces import Workspaces
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.upkeep import delete_session
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.tasks import CreateTask
+from batten.workspace.worktrees import Worktrees
 from tests.agent.stage import Stage, bash, say
 from tests.runner.given import git, needs_git
 
@@ -148,8 +151,12 @@ async def test_line_52_in_place_without_a_valid_source_fails_the_start(
         assert await service.journal.runs(task_id=task) == []
     with pytest.raises(CallerError, match="absolute path"):
         new_task(CreateTask(prompt="x", workspace_mode="in_place", working_directory="src"), by=BY)
-    with pytest.raises(CallerError, match="needs a working_directory"):
-        await service.create(prompt="x", workspace_mode="in_place")
+    for mode in ("in_place", "worktree"):
+        task = await service.create(**SHELL, shell_command="true", workspace_mode=mode)
+        with pytest.raises(CallerError, match="needs a working_directory") as refused:
+            await service.tasks.start(task, by=BY)
+        assert refused.value.code == "workspace_invalid"
+        assert await service.journal.runs(task_id=task) == []
 
 
 async def test_in_place_is_the_directory_itself(service: Service, stage: Stage) -> None:
@@ -199,6 +206,23 @@ async def test_a_run_whose_earlier_workspace_is_gone_says_so(stage: Stage) -> No
         again = await service.tasks.go_on(str(first.task_id), first.run_id, "more", by=BY)
         again = await service.ended(again.run_id)
         assert (await service.fact(again.run_id, RunFailed)).code == "workspace_gone"
+
+
+async def test_a_run_whose_workspace_went_while_it_waited_keeps_its_turns(
+    stage: Stage, tmp_path: Path
+) -> None:
+    model = stage.scenario([bash("true")], [say("done")])
+    (tmp_path / "there").mkdir()
+    here = {"workspace_mode": "in_place", "working_directory": str(tmp_path / "there")}
+    async with serving(stage) as service:
+        task = await service.create(prompt="go", requested_model=model, **here)
+        row = await service.tasks.start(task, by=BY)
+        request = await service.parked(row.run_id)
+        (tmp_path / "there").rmdir()
+        await service.answer(request, granted=True)
+        row = await service.ended(row.run_id)
+        failed = await service.fact(row.run_id, RunFailed)
+    assert (failed.code, failed.turns, row.turns) == ("workspace_gone", 1, 1)
 
 
 async def test_a_workspace_that_takes_too_long_fails_and_one_that_is_cancelled_stops(
@@ -322,3 +346,94 @@ async def test_workspaces_of_tasks_that_are_gone_are_swept(service: Service) -> 
     assert not gone.exists()
     assert (service.stage.home / "workspaces/not ours").exists()
     assert Path(kept.workspace_path).exists()
+
+
+async def test_a_worker_that_stops_leaves_no_half_workspace_and_another_goes_on(
+    stage: Stage,
+) -> None:
+    with open(stage.workspace / "endless", "wb") as file:
+        file.truncate(1 << 38)
+    async with serving(stage, "--auto-allow") as service:
+        task = await service.create(
+            **SHELL, shell_command="true", working_directory=str(stage.workspace)
+        )
+        row = await service.tasks.start(task, by=BY)
+        folder = Path(row.workspace_path).parent
+        async with asyncio.timeout(PATIENCE_S):
+            while not list(folder.glob(".run_*/endless")):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.005)
+        service.worker.stop()
+        service.worker.stop()  # hands over at once
+    assert os.listdir(folder) == []
+    os.unlink(stage.workspace / "endless")
+    async with serving(stage, "--auto-allow") as service:
+        assert (await service.ended(row.run_id)).status == "completed"
+        types = await service.types(row.run_id)
+        assert types[:2] == ["run.queued", "run.started"]
+
+
+@needs_git
+async def test_a_worktree_that_a_killed_worker_left_half_made_is_made_again(
+    stage: Stage, repository: Path
+) -> None:
+    async with serving(stage) as service:  # asks, so that the worktree is there before it works
+        task = await service.create(**_worktree(repository, "cat a.txt > copy"))
+        row = await service.tasks.start(task, by=BY)
+        request = await service.parked(row.run_id)
+        half = Path(row.workspace_path)
+        (half / "a.txt").write_text("half of")
+        record = half.parent.parent / ".records" / half.parent.name / f"{half.name}.json"
+        record.rename(record.with_suffix(".making"))
+        await service.answer(request, granted=True)
+        assert (await service.ended(row.run_id)).status == "completed"
+        assert (half / "copy").read_text() == "main\n"
+        assert not record.with_suffix(".making").exists()
+
+
+def _worktree(repository: Path, command: str) -> dict[str, str]:
+    return {
+        **SHELL,
+        "shell_command": command,
+        "workspace_mode": "worktree",
+        "working_directory": str(repository),
+    }
+
+
+@needs_git
+async def test_worktrees_of_tasks_that_are_gone_are_swept_but_not_those_in_use(
+    stage: Stage, repository: Path
+) -> None:
+    async with serving(stage, "--auto-allow") as service:
+        rows = [await service.run(**_worktree(repository, "touch made")) for _ in range(3)]
+        pruned, half, kept = (Path(row.workspace_path) for row in rows)
+        trees = Worktrees(str(stage.home / "worktrees"), service.opener.base.environ)
+        persons = trees.create(str(repository), "of-a-person")
+        assert await service.tasks.sweep() == 0
+        journal = service.journal
+        assert isinstance(journal, SqliteJournal)
+        for row in rows[:2]:
+            await _deleted(journal, str(row.session_id))
+        tree = trees.holding(str(pruned))
+        assert tree is not None
+        held = trees.hold(tree)
+        record = half.parent.parent / ".records" / half.parent.name / f"{half.name}.json"
+        record.rename(record.with_suffix(".making"))
+        assert await service.tasks.sweep() == 1
+        assert (pruned.exists(), half.exists()) == (True, False)
+        os.close(held)
+        assert await service.tasks.sweep() == 1
+        assert not pruned.exists()
+        assert kept.exists()
+        assert os.path.isdir(persons.path)
+        assert await service.tasks.sweep() == 0
+
+
+async def _deleted(journal: SqliteJournal, session_id: str) -> None:
+    """As pruning does it: only the store is changed."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await delete_session(journal, session_id, only_ended=True)
+                return
+            except Conflict:  # its worker is about to leave it
+                await asyncio.sleep(0.01)

@@ -24,6 +24,10 @@ FILES = {
     "build.log": b"make: *** [all] Error 1\n",
     "screenshot.png": PIXEL,
     "tests/greeting.json": (ROOT / "examples" / "greeting.json").read_bytes(),
+    **{
+        f"panel/{file.name}": file.read_bytes()
+        for file in (ROOT / "examples" / "panel").glob("*.json")
+    },
 }
 """Files that the pages speak of."""
 ONE_CHECK = {
@@ -72,7 +76,7 @@ class Reader:
         }
         if in_clone:
             shutil.copytree(ROOT, self.workspace, ignore=LEFT_OUT, dirs_exist_ok=True)
-        for folder in ("DIR", "repo"):
+        for folder in ("DIR", "repo", "panel"):
             (self.workspace / folder).mkdir()
         (self.workspace / "tests").mkdir()
         for name, body in FILES.items():

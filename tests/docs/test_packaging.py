@@ -21,12 +21,15 @@ def test_every_dependency_of_the_project_is_pinned_and_nothing_else() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[\[<>=!~ ]", one)[0] for one in project["dependencies"]}
     assert pins("requirements.txt", "requirements-mcp.txt") == needed
+    extra = {re.split(r"[<>=]", one)[0] for one in project["optional-dependencies"]["runtime"]}
+    assert pins("requirements-runtime.txt") == extra
 
 
 def test_the_demo_installs_nothing_that_developers_need() -> None:
     script = (ROOT / "demo" / "install.sh").read_text()
     assert set(re.findall(r"requirements[\w-]*\.txt", script)) == {"requirements.txt"}
-    assert not pins("requirements.txt") & pins("requirements-dev.txt", "requirements-mcp.txt")
+    others = pins("requirements-dev.txt", "requirements-mcp.txt", "requirements-runtime.txt")
+    assert not pins("requirements.txt") & others
 
 
 def test_the_wheel_holds_the_program_whole(tmp_path: Path) -> None:

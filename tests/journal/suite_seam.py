@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
-from batten.contract.errors import Conflict, FenceLost
+from batten.contract.errors import CallerError, Conflict, FenceLost, NotFound
 from batten.contract.facts import (
     ApprovalResolved,
     ApprovalTimedOut,
@@ -17,8 +17,10 @@ from batten.contract.facts import (
     RunCancelled,
     RunQueued,
     SessionOpened,
+    TaskUpdated,
 )
 from batten.contract.ids import SessionId, new_session_id, session_stream
+from batten.contract.outcomes import RunStatus
 from batten.journal.contract import Journal, Lease, Stored
 from batten.journal.workers import is_abandoned, this_worker
 from tests.journal.given import CANCEL, FINISHED, QUEUED, STARTED, approval, new_run, started, text
@@ -40,6 +42,13 @@ async def held_session(journal: Journal, *, worker_id: str = "elsewhere") -> Lea
     lease, _ = await journal.create(stream, [SessionOpened("/work", "task_1", "print")])
     assert lease is not None
     return lease
+
+
+async def _session_of(journal: Journal, stream: str) -> str:
+    row = await journal.run(stream)
+    assert row is not None
+    assert row.session_id is not None
+    return row.session_id
 
 
 async def parked(journal: Journal, *requests: Fact) -> Lease:
@@ -154,8 +163,55 @@ class Queueing(WithJournal):
         assert await other.position() == await journal.position() == stored.position
         other.close()
 
+    async def test_the_feed_is_read_by_type_and_task_and_up_to_a_position(
+        self, journal: Journal
+    ) -> None:
+        one, other = [await started(journal, task_id=task) for task in ("task_1", "task_2")]
+        for lease in (one, other, one):
+            await journal.append(lease.run_id, [text("a"), STARTED], fence=lease.fence)
+        every = await journal.feed(limit=100)
+        texts = frozenset({text("a").type})
+        assert await journal.feed(types=texts) == [s for s in every if s.type in texts]
+        of_one = [stored for stored in every if stored.run_id == one.run_id]
+        assert await journal.feed(task_id="task_1") == of_one
+        assert await journal.feed(task_id="task_1", limit=2) == of_one[:2]
+        after, until = of_one[1].position, every[-1].position - 1
+        assert await journal.feed(task_id="task_1", after=after, until=until) == [
+            stored for stored in of_one if after < stored.position <= until
+        ]
+        assert await journal.feed(task_id="task_1", types=texts, after=after) == [
+            stored for stored in of_one[2:] if stored.type in texts
+        ]
+        assert await journal.feed(until=until) == every[:-1]
+        assert await journal.feed(task_id="task_none") == []
+
+    async def test_sessions_are_listed_by_the_status_of_their_last_run(
+        self, journal: Journal
+    ) -> None:
+        ids = [await _session_of(journal, (await held_session(journal)).run_id) for _ in range(3)]
+        ended = await started(journal, session_id=ids[0])
+        await journal.append(ended.run_id, [FINISHED], fence=ended.fence)
+        working = await started(journal, session_id=ids[1])
+        await journal.append(working.run_id, [STARTED], fence=working.fence)
+
+        async def listed(status: RunStatus, limit: int = 9, after: str | None = None) -> list[str]:
+            rows = await journal.sessions(status=status, limit=limit, after=after)
+            return [row.session_id for row in rows]
+
+        assert await listed("completed") == ids[:1]
+        assert await listed("running") == ids[1:2]
+        assert await listed("queued") == ids[2:]
+        assert await listed("failed") == []
+        again = await started(journal, session_id=ids[0])
+        await journal.append(again.run_id, [STARTED], fence=again.fence)
+        assert await listed("completed") == []
+        assert sorted(await listed("running")) == sorted(ids[:2])
+        [first] = await journal.sessions(status="running", limit=1)
+        [second] = await listed("running", 1, first.cursor)
+        assert {first.session_id, second} == set(ids[:2])
+
     async def test_a_session_may_be_held_to_one_unfinished_run(self, journal: Journal) -> None:
-        session_id = new_session_id()
+        session_id = await _session_of(journal, (await held_session(journal)).run_id)
         lease = await started(journal, session_id=session_id, alone=True)
         refused = new_run(session_id=session_id, worker_id="", alone=True)
         with pytest.raises(Conflict) as error:
@@ -164,6 +220,34 @@ class Queueing(WithJournal):
         assert await journal.run(refused.run_id) is None
         await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
         await journal.create(refused, [QUEUED])
+
+    async def test_a_run_that_is_to_be_alone_needs_its_session(self, journal: Journal) -> None:
+        refused = new_run(session_id=new_session_id(), worker_id="", alone=True)
+        with pytest.raises(NotFound, match="deleted"):
+            await journal.create(refused, [QUEUED])
+        assert await journal.run(refused.run_id) is None
+
+    async def test_facts_for_the_session_are_stored_with_the_new_run_or_not_at_all(
+        self, journal: Journal
+    ) -> None:
+        stream = (await held_session(journal)).run_id
+        session_id = await _session_of(journal, stream)
+        raised = TaskUpdated(by="ann", budget_micros_usd=9)
+        new = new_run(session_id=session_id, worker_id="", alone=True)
+        await journal.create(new, [QUEUED], of_session=[raised])
+        other = new_run(session_id=session_id, worker_id="", alone=True)
+        with pytest.raises(Conflict):
+            await journal.create(other, [QUEUED], of_session=[raised])
+        not_a_guests = new_run(session_id=session_id, worker_id="")
+        with pytest.raises(CallerError) as error:
+            await journal.create(not_a_guests, [QUEUED], of_session=[FINISHED])
+        assert error.value.code == "fence_required"
+        assert await journal.run(not_a_guests.run_id) is None
+        types = [stored.type for stored in await journal.read(stream)]
+        assert types == [SessionOpened.TYPE, TaskUpdated.TYPE]
+        page = await journal.feed()
+        assert [stored.position for stored in page] == sorted({one.position for one in page})
+        assert await journal.verify() == []
 
     async def test_what_has_a_worker_is_listed_until_it_ends_or_is_given_up(
         self, journal: Journal

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from batten.contract.errors import Conflict, JournalError, StoreBusy
+from batten.contract.errors import Conflict, JournalError, NotFound, StoreBusy
 from batten.contract.ids import new_run_id
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.lock import FileLock
@@ -53,6 +54,32 @@ async def test_eight_processes_create_the_journal_and_write_at_once(tmp_path: Pa
 @pytest.mark.soak
 async def test_fifty_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
     await _create_and_write_at_once(tmp_path, 50, 100)
+
+
+def test_a_reader_of_a_journal_that_is_being_created_finds_none_or_a_whole_one(
+    tmp_path: Path,
+) -> None:
+    """Tables and version are committed together, but read one after the other."""
+    homes = [tmp_path / str(number) for number in range(100)]
+
+    def create() -> None:
+        for home in homes:
+            home.mkdir()
+            SqliteJournal.open(home).close()
+
+    with ThreadPoolExecutor(1) as pool:
+        creating = pool.submit(create)
+        for home in homes:
+            while True:
+                try:
+                    SqliteJournal.open(home, read_only=True).close()
+                except NotFound:
+                    if creating.done():
+                        creating.result()
+                        raise
+                else:
+                    break
+        creating.result()
 
 
 async def test_a_run_written_by_several_processes_has_no_holes(tmp_path: Path) -> None:

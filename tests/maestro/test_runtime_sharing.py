@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from batten.contract.errors import CallerError, Conflict, NotFound, NotReady, PeerError
+from batten.contract.errors import CallerError, Conflict, NotFound, NotReady, PeerError, Refused
 from batten.protocols.maestro.hosted import (
     AskedCapabilities,
     ConnectAsk,
@@ -38,26 +38,30 @@ IDLE = {
 }
 
 
-async def test_who_reads_at_once_misses_nothing_and_who_does_not_is_told_what_is_true(
-    stage: Stage,
-) -> None:
-    """Thousands of chunks against mailboxes of 128: the run waits for nobody."""
-    words = [say(f"word {number} ") for number in range(2000)]
+WORDS = [say(f"word {number} ") for number in range(2000)]
+"""Thousands of chunks against mailboxes of 128: the run waits for nobody."""
+
+
+async def test_who_reads_at_once_misses_nothing(stage: Stage) -> None:
     async with (
-        hosting(stage, [*words, *DONE]) as runtime,
+        hosting(stage, [*WORDS, *DONE]) as runtime,
         attending(runtime) as controller,
         looking_on(runtime) as viewer,
     ):
-        await viewer.read()
-        late = [await join(runtime, role="viewer") for _ in range(50)]
         reading = asyncio.ensure_future(viewer.hear("response_end"))
         said = await controller.prompt()
         await reading
         text = "".join(one["content"] for one in said if one["type"] == "response_chunk")
         assert text == "".join(f"word {number} " for number in range(2000)) + "Done."
         assert [one for one in controller.heard if one["type"] == "reset"] == []
-        chunks = "".join(one["content"] for one in viewer.of("response_chunk"))
-        assert chunks == text
+        assert "".join(one["content"] for one in viewer.of("response_chunk")) == text
+
+
+async def test_who_does_not_read_is_told_what_is_true(stage: Stage) -> None:
+    async with hosting(stage, [*WORDS, *DONE]) as runtime, attending(runtime) as controller:
+        late = [await join(runtime, role="viewer") for _ in range(50)]
+        await controller.say("prompt", content="go")
+        await _answered(controller)
         for one in late:
             async with aclosing(runtime.attach(one.subscription_id)) as stream:
                 first = await anext(stream)
@@ -69,6 +73,16 @@ async def test_who_reads_at_once_misses_nothing_and_who_does_not_is_told_what_is
                 assert following.cursor == runtime.state().cursor
         old = await replay(runtime, cursor=3)
         assert (old.heard[0]["type"], old.heard[0]["reason"]) == ("reset", "replay_gap")
+
+
+async def _answered(controller: Shim) -> None:
+    """Read to the end of a response; of one who reads too slowly, a reset takes its place."""
+    while True:
+        sent = await controller.read()
+        if sent.get("message", {}).get("type") == "response_end":
+            return
+        if sent["type"] == "reset" and not sent["snapshot"]["state"]["is_responding"]:
+            return
 
 
 async def test_what_is_kept_is_bounded_however_much_is_said(stage: Stage) -> None:
@@ -245,7 +259,8 @@ async def test_a_drain_in_the_midst_of_everything_ends_all_of_it(stage: Stage) -
                 )
         assert not isinstance(drained, BaseException)
         assert not isinstance(again, BaseException)
-        assert {type(one) for one in refused} == {NotReady}
+        # Over HTTP one may be on its way when the session has been closed.
+        assert {type(one) for one in refused} <= {NotReady, Refused}
         state = is_valid(runtime.state())["state"]
         assert state["active_utility_commands"] == state["active_file_watches"] == []
         assert (state["pending_requests"], state["is_responding"]) == ([], False)

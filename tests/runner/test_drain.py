@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -75,6 +76,8 @@ async def test_the_manifest_says_what_was_there(workspace: Path) -> None:
     before = wire(runtime.conversation.state)
     manifest = manifest_file(await drain(ASKED, identity(workspace), runtime))
     assert manifest["snapshot"]["state"] == before
+    digest = manifest.pop("manifest_sha256")
+    assert digest == sha256(msgspec.json.encode(manifest, order="sorted")).hexdigest()
     del manifest["snapshot"], manifest["platform_evidence"], manifest["work_continuity"]
     root = str(workspace)
     assert manifest == {

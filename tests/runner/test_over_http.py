@@ -23,6 +23,7 @@ IN_PROCESS = (
     "test_what_is_kept_is_bounded_however_much_is_said",  # counts objects
     "test_what_variables_say_is_read_once_and_checked",
     "test_who_is_no_runner_cannot_be_drained",
+    "test_who_reads_at_once_misses_nothing",  # the machine decides whether a process keeps up
     "test_who_is_not_heard_of_is_gone_with_its_lease_and_what_it_started",  # sets the clock
 )
 for _name in IN_PROCESS:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,13 +61,14 @@ class Client:
                     self.lost += 1
                     await asyncio.sleep(_SOON_S)
 
-    async def start(self, model: str, prompt: str) -> Seen:
+    async def start(self, model: str, prompt: str, **fields: Any) -> Seen:
         """A run of a new task. What was acknowledged is there, however often it has to ask."""
         asked = {
             "prompt": prompt,
             "workspace_mode": "in_place",
             "working_directory": str(self._service.stage.workspace),
             "requested_model": model,
+            **fields,
         }
         created = await self.ask("POST", "/tasks", asked)
         assert created.status == 200, created.body
@@ -132,11 +134,16 @@ async def frames(connection: Connection) -> AsyncGenerator[tuple[int, bytes], No
 
 def tree(pid: int) -> list[int]:
     """A process and all below it."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [pid, *(below for child in children for below in tree(int(child)))]
+    return [pid, *(below for child in children_of(pid) for below in tree(child))]
+
+
+def children_of(pid: int) -> list[int]:
+    """Also those that another thread than the first has started."""
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
 
 
 def started_at(pid: int) -> str:
@@ -161,8 +168,8 @@ def _wait_until_gone(pids: dict[int, str]) -> None:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes of a server."""
-    return [child for child in tree(pid) if _is_worker(child) and child != pid]
+    """The worker processes of a server. What they start looks like them at first."""
+    return [child for child in children_of(pid) if _is_worker(child)]
 
 
 def _is_worker(pid: int) -> bool:

@@ -66,9 +66,15 @@ class Service:
     async def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:
+        return await self.request(method, f"/hecate/v1{path}", body, headers)
+
+    async def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Ask for a path of any surface."""
         async with clients() as opened:
             connection = await opened.connect_to(self.url)
-            return await connection.ask(method, f"/hecate/v1{path}", body, headers)
+            return await connection.ask(method, path, body, headers)
 
     async def get(self, path: str) -> Any:
         """The `data` of an answer that must succeed."""

@@ -1,6 +1,7 @@
 """Approvals over REST: the first answer counts, and a parked run goes on or ends by it."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ def proof(service: Service) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def instant(event: Json) -> datetime:
+    return datetime.fromisoformat(event["occurred_at"])
+
+
 async def types(run: Run) -> list[str]:
     return [event["type"] for event in await run.events()]
 
@@ -45,7 +50,7 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     answer = await run.resolve(approval["id"], " Approve ", note="go on")
     assert answer.status == 200
     resolved: Json = answer.json["data"]
-    assert (resolved["status"], resolved["resolved_by"]) == ("approved", "local")
+    assert (resolved["status"], resolved["resolved_by"]) == ("approved", "operator")
     assert (resolved["resolution_note"], resolved["scope"]) == ("go on", "once")
     assert (await run.ended())["status"] == "completed"
     events = await run.events()
@@ -56,10 +61,16 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     assert events[place]["data"] == {
         "approval_id": approval["id"],
         "decision": "approved",
-        "by": "local",
+        "by": "operator",
         "comment": "go on",
         "scope": "once",
     }
+    # A run takes as long as it waits, too.
+    starts, answered = (
+        instant(events[order.index(type_)]) for type_ in ("run.started", "approval.resolved")
+    )
+    waited_ms = int((answered - starts).total_seconds() * 1000)
+    assert events[-1]["data"]["duration_ms"] >= waited_ms - 1
     # The pending call ran without another call of the model.
     assert order.count("turn.started") == 2
 
@@ -79,8 +90,8 @@ async def test_line_31_a_second_answer_is_refused_and_names_the_first(
     for loser in losers:
         assert (loser.status, loser.error["type"]) == (409, "conflict")
         assert loser.error["code"] == "already_resolved"
-        assert (loser.error["status"], loser.error["resolved_by"]) == (winners[0], "local")
-        assert f"{winners[0]} by local" in loser.error["message"]
+        assert (loser.error["status"], loser.error["resolved_by"]) == (winners[0], "operator")
+        assert f"{winners[0]} by operator" in loser.error["message"]
     ended = await run.ended()
     assert ended["status"] == {"approved": "completed", "rejected": "cancelled"}[winners[0]]
     assert proof(service) == ("ran\n" if winners == ["approved"] else "")
@@ -107,7 +118,7 @@ async def test_line_32_a_rejection_cancels_run_and_task_and_runs_nothing(
     events = await run.events()
     assert [event["type"] for event in events[-2:]] == ["approval.resolved", "run.cancelled"]
     assert events[-2]["data"]["comment"] == "not here"
-    assert events[-1]["data"]["by"] == "local"
+    assert events[-1]["data"]["by"] == "operator"
     assert "tool.invoked" not in [event["type"] for event in events]
 
 
@@ -225,6 +236,8 @@ async def test_an_answer_that_does_not_fit_is_refused_with_its_field(
 
     assert (answer.status, answer.error["type"]) == (400, "invalid_request")
     assert answer.error["field"] == field
+    if body.get("decision") == "maybe":
+        assert "expected one of approve, approved, reject, rejected" in answer.error["message"]
     assert (await run.approval())["status"] == "pending"
 
 

@@ -91,7 +91,8 @@ async def test_a_client_adds_an_artifact_once(service: Service) -> None:
     raw = await service.ask("GET", f"/artifacts/{first['id']}/raw")
     assert raw.body == DATA
     event = (await run.events())[-1]
-    assert (event["type"], event["data"]["by"]) == ("artifact.created", "local")
+    assert (event["type"], event["data"]["by"]) == ("artifact.created", "operator")
+    assert "created_by_event_id" not in event["data"]
 
 
 async def test_an_idempotency_key_finds_the_artifact_of_the_first_request(
@@ -190,9 +191,9 @@ async def test_pinned_artifacts_cannot_be_deleted_and_deleted_ones_are_gone(
     assert await service.get(f"{run.path}/artifacts") == []
     changes = [e["data"] for e in await run.events() if e["type"] == "artifact.updated"]
     assert [(c["field"], c["by"]) for c in changes] == [
-        ("pinned", "local"),
-        ("pinned", "local"),
-        ("deleted_at", "local"),
+        ("pinned", "operator"),
+        ("pinned", "operator"),
+        ("deleted_at", "operator"),
     ]
     status = await service.ask("PATCH", path, {"status": "applied"})
     assert status.status == 400

@@ -27,6 +27,10 @@ from tests.service.serving import PATIENCE_S, Run, Service, serving
 ROUTES = [route for surface in published() for route in surface.routes]
 BODIES = [route for route in ROUTES if route.body is not None]
 SECRET = "sk-ant-planted-0123456789abcdefghij"
+CONNECTION_KIB = 8
+"""What an idle connection may cost the server; 2.5 were measured."""
+RUN_KIB = 20_000
+"""And what else it does meanwhile."""
 IDS = {"task_id": new_task_id(), "run_id": new_run_id()}
 
 
@@ -127,6 +131,12 @@ async def test_a_cursor_beyond_the_end_waits_for_nothing_that_is_there(service: 
     assert await service.get(f"/events?limit=5&after_sequence={2**62}") == []
 
 
+def problem(answer: Answer) -> str:
+    """The code of an error, in either shape."""
+    code: str = answer.json.get("errorCode") or answer.error["type"]
+    return code
+
+
 @pytest.mark.parametrize("route", BODIES, ids=named)
 async def test_a_body_above_the_limit_of_its_route_is_refused_unread(
     service: Service, route: Route
@@ -137,7 +147,8 @@ async def test_a_body_above_the_limit_of_its_route_is_refused_unread(
         length = f"Content-Type: application/json\r\nContent-Length: {route.max_body + 1}\r\n\r\n"
         await connection.send((head + length).encode())
         answer = await connection.answer()
-    assert (answer.status, answer.error["type"]) == (413, "request_too_large")
+    assert answer.status == 413
+    assert problem(answer) in ("request_too_large", "VALIDATION_ERROR")
     check_tells_nothing(service, answer)
 
 
@@ -232,17 +243,27 @@ def memory_kib(pid: int) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
 
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 async def crowd(service: Service, count: int) -> None:
-    """So many idle connections cost little, and nobody is kept out."""
-    async with clients() as opened:
-        first = await opened.connect_to(service.url)
+    """So many idle connections cost little, keep nobody out, and leave nothing behind."""
+    async with clients() as mine:
+        first = await mine.connect_to(service.url)
         assert (await first.ask("GET", "/hecate/v1/tasks")).status == 200
-        before = memory_kib(service.pid)
-        await _connect(opened, service, count)
-        assert (await first.ask("GET", "/hecate/v1/tasks")).status == 200
-        run = await ended(service)
-        assert (await run.now())["status"] == "completed"
-        assert memory_kib(service.pid) - before < count * 30 + 20_000
+        memory, files = memory_kib(service.pid), descriptors(service.pid)
+        async with clients() as opened:
+            await _connect(opened, service, count)
+            assert (await first.ask("GET", "/hecate/v1/tasks")).status == 200
+            run = await ended(service)
+            assert (await run.now())["status"] == "completed"
+            assert descriptors(service.pid) > count
+            assert memory_kib(service.pid) - memory < count * CONNECTION_KIB + RUN_KIB
+        async with asyncio.timeout(PATIENCE_S):
+            # It sees each of them close; one more may be on its way to answer.
+            while descriptors(service.pid) > files + 1:
+                assert (await first.ask("GET", "/healthz")).status == 200
 
 
 async def _connect(opened: Clients, service: Service, count: int) -> None:
@@ -293,13 +314,15 @@ async def test_each_row_wants_its_scope(tmp_path: Path) -> None:
                 continue
             for headers in ({}, {"Authorization": "Bearer btn_wrong"}, {"X-Api-Key": SECRET}):
                 answer = await ask(service, route.method, path, headers=headers)
-                assert (answer.status, answer.error["type"]) == (401, "unauthorized"), named(route)
+                assert answer.status == 401, named(route)
+                assert problem(answer) in ("unauthorized", "UNAUTHENTICATED")
                 check_tells_nothing(service, answer)
             for scope, secret in keys.items():
                 if RANKS[scope] < RANKS[route.scope]:
                     headers = {"Authorization": f"Bearer {secret}"}
                     answer = await ask(service, route.method, path, headers=headers)
-                    assert (answer.status, answer.error["type"]) == (403, "forbidden"), named(route)
+                    assert answer.status == 403, named(route)
+                    assert problem(answer).lower() == "forbidden"
                     assert secret not in answer.body.decode()
         viewer = {"Authorization": f"Bearer {keys['viewer']}"}
         assert (await ask(service, "GET", "/hecate/v1/tasks", headers=viewer)).status == 200

@@ -89,24 +89,44 @@ async def test_a_run_is_cancelled_through_the_service(service: Service) -> None:
     assert (again.code, again.err) == (1, f"batten: {run.run_id} has ended: cancelled\n")
 
 
-async def test_following_goes_on_by_cursor_through_a_restart(service: Service) -> None:
+@pytest.mark.parametrize("command", ["events", "show"])
+async def test_following_goes_on_by_cursor_through_a_restart(
+    service: Service, command: str
+) -> None:
     model = service.stage.scenario([bash("echo ran", "c1")], [say("Done."), end()])
     run = await service.started(model)
     await run.until("approval.requested")
-    follower = await started(service, "events", "last", "--follow", server=service.url)
+    follower = await started(service, command, "last", "--follow", server=service.url)
     assert follower.stdout is not None
     lines = [await asyncio.wait_for(follower.stdout.readline(), PATIENCE_S)]
     port = service.url.rpartition(":")[2]
 
     await service.kill()
+    await _refused(int(port), times=4)
     await service.start("--port", port)
     await batten(service, "answer", "last", "allow", server=service.url)
 
     async with asyncio.timeout(PATIENCE_S):
         rest, err = await follower.communicate()
     assert follower.returncode == 0, err.decode()
-    stored = await batten(service, "events", "last")
+    stored = await batten(service, command, "last")
     assert b"".join(lines) + rest == stored.out
+
+
+async def _refused(port: int, times: int) -> None:
+    """Take connections in the place of the service and close them, so many times."""
+    seen = asyncio.Semaphore(0)
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        seen.release()
+
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await asyncio.start_server(refuse, "127.0.0.1", port),
+    ):
+        for _ in range(times):
+            await seen.acquire()
 
 
 @pytest.mark.parametrize(

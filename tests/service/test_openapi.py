@@ -8,46 +8,36 @@ describes; and it is never a 5xx. Half of the requests name things that exist.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportArgumentType=false
 
-import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import requests
-import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import APIOperation, Case, GenerationMode
-from schemathesis.checks import (
-    CHECKS,
-    load_all_checks,
-)
-from schemathesis.core.result import Ok
+from schemathesis import Case
 
+from batten.contract.ids import to_uuid
 from batten.serve.http.openapi import openapi
 from batten.serve.http.published import published
 from tests.agent.stage import Stage, bash, call, end, say
+from tests.conftest import Tell
+from tests.serve.http.fuzzing import (
+    CHECKED,
+    LENGTH,
+    Operation,
+    drawn,
+    fuzz,
+    name_known,
+    operations_of,
+)
 
 PATIENCE_S = 60
-DOCUMENT = openapi(published(), "1")
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-OPERATIONS: dict[str, APIOperation[Any, Any, Any, Any]] = {
-    found.ok().label: found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)
-}
+OPERATIONS = operations_of(openapi(published(), "1"))
 ENDLESS = "GET /hecate/v1/events/stream"
-load_all_checks()
-CHECKED: list[Any] = [
-    CHECKS.get_one(name)
-    for name in (
-        "not_a_server_error",
-        "status_code_conformance",
-        "content_type_conformance",
-        "response_headers_conformance",
-        "response_schema_conformance",
-    )
-]
 
 
 class Running:
@@ -58,6 +48,8 @@ class Running:
         self.url = url
         self.session = session
         self.known: list[dict[str, str]] = []
+        self.answers: Counter[int] = Counter()
+        """How many fuzzed requests were answered with which status."""
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.session.request(
@@ -86,7 +78,7 @@ class Running:
             if any(event["type"] == until for event in page):
                 break
             after = page[-1]["sequence"] if page else after
-        found = {"task_id": task_id, "run_id": run_id}
+        found = {"task_id": task_id, "run_id": run_id, "id": to_uuid(run_id)}
         found["step_id"] = self.send("GET", f"{run}/steps")[0]["id"]
         if approvals := self.send("GET", f"/tasks/{task_id}/approvals"):
             found["approval_id"] = approvals[0]["id"]
@@ -135,15 +127,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             process.terminate()
 
 
-def check(
-    running: Running, operation: APIOperation[Any, Any, Any, Any], data: st.DataObject
-) -> None:
+def check(running: Running, operation: Operation, data: st.DataObject) -> None:
     """One generated request and its answer."""
-    mode = data.draw(st.sampled_from(list(GenerationMode)))
-    case: Case[Any] = data.draw(operation.as_strategy(generation_mode=mode))
+    case = drawn(operation, data)
     if data.draw(st.booleans()):
-        known = data.draw(st.sampled_from(running.known))
-        case.path_parameters = {**(case.path_parameters or {}), **_of(case, known)}
+        name_known(case, data.draw(st.sampled_from(running.known)))
     if isinstance(wait := dict(case.query or {}).get("wait"), int | float) and wait > 0:
         case.query["wait"] = min(wait, 0.1) if wait <= 60 else wait
     if operation.label == ENDLESS:
@@ -158,18 +146,15 @@ def check(
     response = case.call(
         base_url=running.url, session=running.session, headers=headers, timeout=PATIENCE_S
     )
+    running.answers[response.status_code] += 1
     case.validate_response(response, checks=CHECKED)
-
-
-def _of(case: Case[Any], known: dict[str, str]) -> dict[str, str]:
-    names = case.operation.path_parameters
-    return {one.name: known[one.name] for one in names if one.name in known}
 
 
 def _check_endless(running: Running, case: Case[Any]) -> None:
     """The stream of all runs: only its beginning."""
     sent = case.as_transport_kwargs(base_url=running.url)
     with running.session.request(**sent, timeout=PATIENCE_S, stream=True) as response:
+        running.answers[response.status_code] += 1
         if response.status_code == 200:
             assert response.headers["content-type"] == "text/event-stream"
             assert next(response.iter_content(6)) == b": ok\n\n"
@@ -177,34 +162,37 @@ def _check_endless(running: Running, case: Case[Any]) -> None:
             case.validate_response(response, checks=CHECKED)
 
 
-def _settings(count: int, **more: Any) -> settings:
-    return settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        **more,
-    )
-
-
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_answer_is_as_documented(running: Running, label: str) -> None:
-    @_settings(40, derandomize=True)
-    @given(data=st.data())
-    def fuzz(data: st.DataObject) -> None:
-        check(running, OPERATIONS[label], data)
-
-    fuzz()
+    fuzz(40, lambda data: check(running, OPERATIONS[label], data), derandomize=True)
     assert requests.get(f"{running.url}/healthz", timeout=PATIENCE_S).status_code == 200
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("label", OPERATIONS)
-def test_every_answer_is_as_documented_at_length(running: Running, label: str) -> None:
-    @_settings(int(os.environ.get("BATTEN_FUZZ", "600")))
-    @given(data=st.data())
-    def fuzz(data: st.DataObject) -> None:
-        check(running, OPERATIONS[label], data)
+@pytest.mark.parametrize("name", ["events", "stream"])
+def test_the_stream_of_a_run_is_as_documented(running: Running, name: str) -> None:
+    operation = OPERATIONS[f"GET /hecate/v1/tasks/{{task_id}}/runs/{{run_id}}/{name}"]
+    model = running.stage.scenario([say("Hello."), end()], name="streamed")
+    known = running.started(model, "run.finished")
+    ids = {one: known[one] for one in ("task_id", "run_id")}
+    case: Case[Any] = operation.Case(path_parameters=ids)
+    headers = {"Accept": "text/event-stream"}
+    response = case.call(
+        base_url=running.url, session=running.session, headers=headers, timeout=PATIENCE_S
+    )
+    assert response.headers["content-type"] == ["text/event-stream"]
+    assert b"\ndata: " in response.content
+    case.validate_response(response, checks=CHECKED)
 
-    fuzz()
+
+@pytest.mark.soak
+def test_every_answer_is_as_documented_at_length(running: Running, tell: Tell) -> None:
+    rounds = 0
+    try:
+        for _ in range(LENGTH // 25):
+            running.seed()  # the last round may have deleted what there was
+            rounds += 1
+            for operation in OPERATIONS.values():
+                fuzz(25, partial(check, running, operation))
+    finally:
+        told = {str(status): count for status, count in sorted(running.answers.items())}
+        tell(operations=len(OPERATIONS), rounds=rounds, answers=running.answers.total(), **told)

@@ -122,11 +122,14 @@ async def test_an_applied_patch_is_written_and_told_with_its_author(
         "artifact.updated",
         "artifact.updated",
     ]
-    assert events[0]["data"]["applied_by"] == "local"
+    assert (events[0]["data"]["applied_by"], events[0]["data"]["tool_name"]) == (
+        "operator",
+        "edit_file",
+    )
     changes = [event["data"] for event in events[1:]]
     assert [(c["old_value"], c["new_value"], c["by"], c["reason"]) for c in changes] == [
-        ("proposed", "applied", "local", "fine"),
-        ("proposed", "rejected", "local", "not this"),
+        ("proposed", "applied", "operator", "fine"),
+        ("proposed", "rejected", "operator", "not this"),
     ]
     for patch, what in ((first, "apply"), (first, "reject"), (second, "apply")):
         again = await review(service, run, patch, what)
@@ -306,7 +309,7 @@ async def test_line_67_a_revert_is_a_new_patch_and_the_old_one_stays_applied(
     reverted = next(e for e in await run.events() if e["type"] == "tool.edit.reverted")
     assert reverted["data"] == {
         "patch_artifact_id": original["id"],
-        "reverted_by": "local",
+        "reverted_by": "operator",
         "reason": "tests failed",
         "inverse_artifact_id": inverse["artifact"]["id"],
     }

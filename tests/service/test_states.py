@@ -149,7 +149,7 @@ async def test_conformance_40_an_event_of_a_client_is_listed_after_the_cursor(
     assert answer.json["object"] == "task_run_event"
     added = answer.json["data"]
     assert added["sequence"] == last + 1
-    assert added["data"] == {"n": 1, "status": "ok", "note": "all green", "by": "local"}
+    assert added["data"] == {"n": 1, "status": "ok", "note": "all green", "by": "operator"}
     assert await service.get(f"{run.path}/events?limit=9&after_sequence={last}") == [added]
     default = await service.ask("POST", f"{run.path}/events")
     assert default.json["data"]["type"] == "external.event"
@@ -192,3 +192,59 @@ async def test_start_and_resolve_tell_the_trace_of_the_run(service: Service) -> 
     resolved = await run.resolve(approval["id"], "approve")
     assert resolved.headers["x-trace-id"] == started.headers["x-trace-id"]
     assert resolved.headers["x-span-id"] != started.headers["x-span-id"]
+    told = resolved.json["data"]
+    assert (told["trace_id"], told["span_id"]) == (
+        resolved.headers["x-trace-id"],
+        resolved.headers["x-span-id"],
+    )
+
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TAKEN = [
+    {"traceparent": f"00-{TRACE}-{SPAN}-01", "X-Trace-Id": "f" * 32},
+    {"X-Trace-Id": TRACE.upper(), "X-Span-Id": SPAN},
+    {"X-Trace-Id": TRACE},
+]
+
+
+@pytest.mark.parametrize("headers", TAKEN, ids=["w3c", "both", "trace"])
+async def test_a_run_belongs_to_the_trace_of_who_queued_it(
+    service: Service, headers: dict[str, str]
+) -> None:
+    task_id = await service.task(service.stage.scenario([say("Hello."), end()], [say("More.")]))
+    started = await service.ask("POST", f"/tasks/{task_id}/start", None, headers)
+    run = Run(service, task_id, started.json["data"]["id"])
+    await run.ended()
+    assert started.headers["x-trace-id"] == TRACE
+    [queued] = [event for event in await run.events() if event["type"] == "run.queued"]
+    assert queued["data"]["traceparent"].startswith(f"00-{TRACE}-")
+    if headers is not TAKEN[-1]:
+        assert queued["data"]["traceparent"] == f"00-{TRACE}-{SPAN}-01"
+    shown = await run.now()
+    assert (shown["trace_id"], shown["root_span_id"]) == (TRACE, started.headers["x-span-id"])
+    asked = {"prompt": "more"}
+    again = await service.ask("POST", f"{run.path}/continue", asked)
+    assert again.headers["x-trace-id"] == again.json["data"]["trace_id"] != TRACE
+    task = await run.task()
+    assert (task["root_trace_id"], task["latest_trace_id"]) == (TRACE, again.headers["x-trace-id"])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": f"00-{'0' * 32}-{SPAN}-01"},
+        {"traceparent": f"ff-{TRACE}-{SPAN}-01"},
+        {"traceparent": f"00-{TRACE}-{SPAN}-01-more"},
+        {"X-Trace-Id": "0" * 32},
+        {"X-Trace-Id": "'; DROP TABLE runs", "X-Span-Id": SPAN},
+        {"X-Span-Id": SPAN},
+    ],
+)
+async def test_a_malformed_trace_counts_as_none(service: Service, headers: dict[str, str]) -> None:
+    task_id = await service.task(service.stage.scenario([say("Hello."), end()]))
+    started = await service.ask("POST", f"/tasks/{task_id}/start", None, headers)
+    assert started.status == 200
+    run_id = started.json["data"]["id"]
+    assert started.headers["x-trace-id"] == to_uuid(run_id).replace("-", "")
+    events = await Run(service, task_id, run_id).events()
+    assert "traceparent" not in events[0]["data"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batten.contract.facts import Fact, SessionOpened
+from batten.contract.facts import Fact, SessionOpened, Unknown
 from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Lease, NewRun
 from batten.journal.sqlite import SqliteJournal
@@ -18,6 +18,7 @@ from tests.serve.http.wire import clients, request
 from tests.service.crowd import Client, Seen, frames
 from tests.service.proxy import proxying
 from tests.service.serving import PATIENCE_S, Service, serving
+from tests.service.streaming import all_frames, reading
 
 
 class Writer:
@@ -137,6 +138,39 @@ async def test_a_cursor_beyond_the_end_waits_for_what_follows_it(
     for number in range(8):
         await writer.write(text(str(number)))
     assert [number for number, _ in await reading] == [6, 7]
+
+
+async def test_a_reader_with_all_of_an_ended_run_is_sent_away(
+    service: Service, writer: Writer
+) -> None:
+    seen = await writer.begin()
+    await writer.write(text("x"), FINISHED)
+    last = len(await writer.bodies()) - 1
+    # A browser would open an empty stream at such an address again and again.
+    for cursor in (last, last + 1, 2**64 - 1):
+        async with reading(service, f"{seen.path}/events?after_sequence={cursor}") as stream:
+            assert stream.status == 204
+    listed = await service.ask("GET", f"{seen.path}/events?limit=5&after_sequence={2**64 - 1}")
+    assert (listed.status, listed.json) == (200, {"object": "list", "data": []})
+
+
+async def test_a_stream_that_begins_after_the_ending_of_its_run_ends(
+    service: Service, writer: Writer
+) -> None:
+    seen = await writer.begin()
+    await writer.write(text("x"), FINISHED)
+    last = len(await writer.bodies()) - 1
+    late = Unknown(type="external.note", data={})
+    await writer.journal.append(seen.run_id, [late, late], fence=None)
+    frames_after = await all_frames(service, f"{seen.path}/events?after_sequence={last}")
+    assert [int(frame.id) for frame in frames_after] == [last + 1, last + 2]
+    await writer.journal.prune(seen.run_id, before=last + 3, reason="age")
+    frames_after = await all_frames(service, f"{seen.path}/events?after_sequence=1")
+    assert [frame.json["type"] for frame in frames_after] == ["gap.events_pruned"]
+    shown = await service.get(seen.path)
+    assert (shown["status"], shown["last_sequence"]) == ("completed", last + 3)
+    # What was pruned is not counted as nothing.
+    assert not {"step_count", "approval_count", "artifact_count"} & set(shown)
 
 
 async def test_a_pruned_run_is_streamed_from_its_first_survivor(

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -114,11 +115,11 @@ async def test_no_more_runs_work_at_once_than_the_service_allows(service: Servic
     os.mkfifo(gate)
     line = f"read go < {gate}"
     runs = [await started(service, execution_kind="shell", shell_command=line) for _ in range(5)]
-    # Two workers share three runs: one each.
-    for run in runs[:2]:
+    # Two workers share three runs: one has two of them.
+    for run in runs[:3]:
         await run.until("tool.shell.command")
     stats: Json = await service.get("/system/stats")
-    assert (stats["in_flight_jobs"], stats["queue_depth"]) == (2, 3)
+    assert (stats["in_flight_jobs"], stats["queue_depth"]) == (3, 2)
     opened = os.open(gate, os.O_RDWR)
     os.write(opened, b"go\n" * 5)
     for run in runs:
@@ -189,3 +190,55 @@ async def test_a_command_whose_worker_is_killed_is_not_run_again(service: Servic
     assert types.count("tool.invoked") == types.count("tool.failed") == 1
     gap = next(event for event in events if event["type"] == "gap.run_disconnected")
     assert gap["sequence"] > command["sequence"]
+
+
+async def test_tasks_are_listed_by_status_page_by_page(service: Service) -> None:
+    failed = [await started(service, execution_kind="shell", shell_command="false") for _ in "ab"]
+    fine = [await started(service, execution_kind="shell", shell_command="true") for _ in "abc"]
+    never: Json = await service.post("/tasks", {"execution_kind": "shell", "shell_command": "true"})
+    for run in (*failed, *fine):
+        await run.ended()
+
+    async def listed(status: str) -> list[str]:
+        found: list[str] = []
+        cursor = ""
+        while True:
+            answer = await service.ask("GET", f"/tasks?status={status}&limit=2{cursor}")
+            page: Json = answer.json
+            assert {task["status"] for task in page["data"]} <= {status}
+            found += [task["id"] for task in page["data"]]
+            if not page.get("has_more"):
+                return found
+            cursor = f"&cursor={quote(page['next_cursor'])}"
+
+    assert sorted(await listed("failed")) == sorted(run.task_id for run in failed)
+    assert sorted(await listed("completed")) == sorted(run.task_id for run in fine)
+    assert await listed("queued") == [never["id"]]
+    assert await listed("running") == []
+
+
+async def test_the_feed_of_a_type_or_a_task_has_all_of_it_and_nothing_else(
+    service: Service,
+) -> None:
+    runs = [await started(service, execution_kind="shell", shell_command="true") for _ in "abc"]
+    for run in runs:
+        await run.ended()
+
+    async def listed(query: str) -> list[Json]:
+        found: list[Json] = []
+        after = ""
+        while True:
+            page: Json = (await service.ask("GET", f"/events?limit=2&{query}{after}")).json
+            found += page["data"]
+            if "next_after_sequence" not in page:
+                return found
+            after = f"&after_sequence={page['next_after_sequence']}"
+
+    finished = await listed("event_type=run.finished")
+    assert {event["run_id"] for event in finished} == {run.run_id for run in runs}
+    assert {event["type"] for event in finished} == {"run.finished"}
+    whole = await listed(f"task_id={runs[1].task_id}")
+    assert whole == await runs[1].events()
+    both = await listed(f"task_id={runs[1].task_id}&event_type=run.queued,run.finished")
+    assert both == [event for event in whole if event["type"] in ("run.queued", "run.finished")]
+    assert await listed("event_type=gap.events_pruned") == []

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec import UNSET
 
 from batten.contract import facts as f
 from batten.contract.errors import Conflict
@@ -198,7 +199,8 @@ async def test_a_gap_says_whether_the_worker_is_dead_or_was_not_heard_of(stage: 
     run_id = kill_after(stage, "assistant.text_delta", "--model", model)
     stage.scenario([say("quick words")])
     killed = await go_on(stage, run_id)
-    assert killed.one(f.GapRunDisconnected).reason == "worker_lost"
+    told = killed.one(f.GapRunDisconnected)
+    assert (told.reason, told.worker_exited) == ("worker_lease_expired", True)
     async with stage.session("--model", model) as session:
         journal = session.deps.journal
         queued = await session.queue("go")
@@ -211,7 +213,7 @@ async def test_a_gap_says_whether_the_worker_is_dead_or_was_not_heard_of(stage: 
         assert is_abandoned(row)
         silent = await finish(session, await session.go_on(row))
     gap = silent.one(f.GapRunDisconnected)
-    assert gap.reason == "worker_lease_expired"
+    assert (gap.reason, gap.worker_exited) == ("worker_lease_expired", UNSET)
     assert gap.prior_worker_id == "worker-of-another-machine"
 
 

@@ -62,7 +62,7 @@ async def test_a_new_file_is_proposed_durably_then_written(root: Root, tmp_path:
     ]
     assert context.at_proposal == [None]
     assert context.facts[1] == ToolFileWriteProposed(
-        "call_1", "src/new.py", "art_1", "src/new.py: new file, 2 lines", auto_apply=True
+        "call_1", "src/new.py", "art_1", "new file, 2 lines", auto_apply=True
     )
     assert context.facts[3] == ArtifactUpdated("art_1", "status", "proposed", "applied")
     assert get(root, "src/new.py") == b"one\ntwo\n"
@@ -99,7 +99,7 @@ async def test_a_patch_artifact_names_base_stats_and_sealed_body(
         artifact_id="art_1",
         kind="patch",
         size_bytes=len(context.bodies["art_1"]),
-        summary="a: +1 -1",
+        summary="a: 1 hunk, +1/-1",
         mime_type="text/x-diff",
         status="proposed",
         metadata={
@@ -110,7 +110,7 @@ async def test_a_patch_artifact_names_base_stats_and_sealed_body(
             "sealed_artifact_id": "sealed_1",
         },
     )
-    assert context.facts[1] == ToolEditProposed("call_1", "a", "art_1", "a: +1 -1", True)
+    assert context.facts[1] == ToolEditProposed("call_1", "a", "art_1", "1 hunk, +1/-1 line", True)
     body = patches.decode(context.sealed["sealed_1"])
     patches.apply(root, patches.revert(root, [body]))
     assert get(root, "a") == b"x = 1\n"
@@ -214,7 +214,10 @@ async def test_several_edits_are_one_batch_of_patches(root: Root, tmp_path: Path
         "artifact.updated",
     ]
     assert context.facts[2] == ToolMultiEditProposed(
-        "call_1", ["art_1", "art_2"], "a: +1 -1; b: +1 -1", auto_apply=True
+        "call_1",
+        ["art_1", "art_2"],
+        "a: 1 hunk, +1/-1 line; b: 1 hunk, +1/-1 line",
+        auto_apply=True,
     )
     assert (get(root, "a"), get(root, "b")) == (b"one two\n", b"three\n")
     assert context.at_proposal == [b"1 2\n"]

@@ -12,6 +12,7 @@ from batten.contract import facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
 from batten.contract.ids import new_run_id
+from batten.contract.tracing import current_traceparent
 from batten.journal.contract import Lease, NewRun
 from batten.journal.keeping import LARGEST_TEXT
 from batten.journal.recorder import Recorder
@@ -89,6 +90,8 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[f
         parent_tool_call_id=parent.tool_call_id if parent else UNSET,
         executor_type="replay" if provider == "scripted" else "live",
         additional_directories=list(deps.directories) or UNSET,
+        identity=deps.identity or UNSET,
+        traceparent=(parent and current_traceparent.get()) or UNSET,
     )
     return [queued] if origin.branched is None else [origin.branched, queued]
 

@@ -34,6 +34,8 @@ class Question(Struct, frozen=True, kw_only=True):
     detail: dict[str, Any]
     changed: bool = False
     """Of an approval: its arguments are not those the model proposed."""
+    panel: str = ""
+    """Of an approval: the panel to ask in place of the resolvers."""
 
 
 class Answer(Struct, frozen=True):
@@ -77,13 +79,21 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     toolbox: "ToolboxMaker"
     """Makes the tools of a run at this depth of children."""
     requests: Requests
+    panels: Requests | None = None
+    """Asks the panel that a question names; without it such a question is denied."""
     worker_id: str
+    for_others: bool = False
+    """Clients elsewhere read what becomes of the runs: their endings name no place of the store."""
     lease_s: float = LEASE_S
     """How long a lease lasts; it is renewed three times in that period."""
     workspace_path: str
     directories: tuple[str, ...] = ()
     """Real paths of the directories to read and write beside the workspace."""
     workspace_mode: WorkspaceMode = "in_place"
+    identity: dict[str, str] = {}
+    """Ids of those its runs work for."""
+    is_traced: bool = False
+    """Whether commands, hooks, tool servers and models are told the span they work for."""
     only_call: ToolCall | None = None
     """The one call that a run makes in place of asking a model."""
     home: str

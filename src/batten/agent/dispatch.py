@@ -31,6 +31,7 @@ from batten.contract import facts
 from batten.contract.conversation import ToolCall
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError
 from batten.contract.facts.tool import Todo, ToolKind
+from batten.contract.tracing import current_traceparent, traceparent_of
 from batten.journal.contract import Stored
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import AUTHORED_RESULTS, Recorder, redact_fact
@@ -266,6 +267,11 @@ class Dispatch:
     async def _carry_out(self, allowed: "_Allowed", begun: "_Begun") -> facts.Fact:
         begun.is_entered = True
         tool, call, context = begun.tool, begun.call, begun.context
+        if self._deps.is_traced:
+            attempt = self._attempt(call)
+            span = ("tool", call.id, 1 if attempt is UNSET else attempt)
+            identity = self._deps.identity
+            current_traceparent.set(traceparent_of(self._recorder.run_id, identity, *span))
         try:
             output = await tool.run(allowed.hooked.arguments, context)
         except asyncio.CancelledError:

@@ -6,6 +6,7 @@ events of the execution into an outcome.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from batten.agent.one_call import OneCall
 
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
+_log = logging.getLogger("batten.runs")
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -237,6 +239,13 @@ class Execution:
             raise HandedOver
         return await self._end(stop)
 
+    def _without_store(self, error: errors.BattenError) -> _Stop:
+        """The end of a run that the store failed."""
+        if not self.deps.for_others or not isinstance(error, errors.JournalError):
+            return _Stop("store", str(error))
+        _log.error("run %s lost the store", self.run_id, exc_info=error)
+        return _Stop("store", f"{error.plain}; the log of the service has the reason")
+
     def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:
         """Whether `hand_over` is what stopped the work."""
         others = self._cancelled or self._failed
@@ -245,7 +254,7 @@ class Execution:
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
         await asyncio.wait([work])
         if self._failed is not None:
-            return _Stop("store", str(self._failed))
+            return self._without_store(self._failed)
         if not work.cancelled():
             return work.result()
         by, reason = self._cancelled or ("runtime", "the process is ending")
@@ -286,7 +295,7 @@ class Execution:
                 raise asyncio.CancelledError from error
             return _Stop("store", str(error))
         except errors.JournalError as error:
-            return _Stop("store", str(error))
+            return self._without_store(error)
         except errors.CallerError as error:
             return _Stop("config", str(error))
         except Exception as error:  # a bug ends this run, with its traceback, and nothing else
@@ -409,14 +418,15 @@ class Execution:
         """Write the ending. If the store lost an earlier fact, the outcome is `store`."""
         self.deps.hooks.run_over(self.run_id)
         last_text = self.conversation.last_text()
-        duration_ms = round((time.monotonic() - self._started_at) * 1000)
+        here_ms = round((time.monotonic() - self._started_at) * 1000)
+        duration_ms = max(here_ms, self.progress.duration_ms)
         if self._loop is not None:
             self.progress.left_running = self._loop.dispatch.left_running
         failure: errors.BattenError | None = self._failed
         if not isinstance(failure, errors.FenceLost):
             failure = await self._write_ending(self._ending(stop, duration_ms))
         if failure is not None:
-            stop = _Stop("store", str(failure))
+            stop = self._without_store(failure)
         if isinstance(failure, errors.FenceLost):
             self._release()  # the next holder writes the ending
         elif failure is not None:

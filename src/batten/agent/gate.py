@@ -148,14 +148,21 @@ class Gate:
             reason=decision.reason,
             detail={"tool": asked.name, "arguments": asked.call.arguments},
             changed=asked.changed,
+            panel=decision.panel,
         )
-        if self._resolvers:
+        if self._resolvers and not question.panel:
             message = f"{asked.name} waits for approval: {question.summary}"
             self._hooks.somebody_is_asked(asked.turn, message, "permission_prompt")
         if self.before_question is not None:
             await self.before_question()
-        answer = await self._deps.requests.ask(self._recorder, question)
-        return await self._answered(asked, decision, answer)
+        return await self._answered(asked, decision, await self._answer(question))
+
+    async def _answer(self, question: Question) -> Answer:
+        if not question.panel:
+            return await self._deps.requests.ask(self._recorder, question)
+        if self._deps.panels is None:
+            return Answer(False, "policy", f"the panel {question.panel} cannot be held here")
+        return await self._deps.panels.ask(self._recorder, question)
 
     async def _owner(self, asked: "_PendingCall") -> HookVerdict:
         """Show a changed call to the machine owner's hooks, which may refuse it or change it."""

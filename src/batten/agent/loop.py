@@ -29,6 +29,7 @@ from batten.contract import facts
 from batten.contract.envelope import milliseconds_since
 from batten.contract.errors import ProviderError
 from batten.contract.ids import new_checkpoint_id
+from batten.contract.tracing import current_traceparent, traceparent_of
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model, ModelRequest
 from batten.models.retry import RetryPolicy
@@ -140,6 +141,9 @@ class Loop:
         estimate = self._conversation.tokens + len(self._system) // 4
         await self._limits.before_call(models[0], estimate)
         self._turn_began = time.monotonic()
+        if self._deps.is_traced:
+            span = traceparent_of(self._recorder.run_id, self._deps.identity, "turn", turn)
+            current_traceparent.set(span)
         self._recorder.record(
             facts.TurnStarted(
                 turn_index=turn,

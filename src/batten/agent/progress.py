@@ -4,6 +4,7 @@ from msgspec import UNSET, Struct
 
 from batten.contract import facts
 from batten.contract.cutting import call_in_short
+from batten.contract.envelope import milliseconds_since
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.tool import Todo
 
@@ -20,6 +21,8 @@ class Progress(Struct):
     patch_artifact_ids: list[str] = []
     left_running: list[str] = []
     """Processes that commands left running; they were ended with the commands."""
+    started_at: str = ""
+    """When a worker first started the run, if another process may have; the envelope's time."""
     turn_started_at: str = ""
     """When the last turn began, if it began in another process; the envelope's time."""
     message: facts.AssistantMessageComplete | None = None
@@ -42,6 +45,11 @@ class Progress(Struct):
     """Tools of calls that failed or timed out."""
     last_call: facts.ToolEnded | facts.PolicyToolBlocked | None = None
     """How the last call ended, or that it was refused."""
+
+    @property
+    def duration_ms(self) -> int:
+        """How long the run took until now, the waits for answers included; 0 if none started it."""
+        return milliseconds_since(self.started_at) if self.started_at else 0
 
     def observe(self, fact: facts.Fact) -> None:
         match fact:

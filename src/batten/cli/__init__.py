@@ -15,6 +15,8 @@ COMMANDS = {
     "headless": "speak a protocol on standard input and output",
     "serve": "serve tasks and runs over HTTP",
     "worker": "execute queued runs",
+    "runtime": "serve agents that decide together, over gRPC",
+    "decide": "let a panel of agents decide a question",
     "hosted-runner": "serve one session over HTTP for a control plane",
     "runs": "list runs, newest first",
     "stats": "runs, tokens and cost by day, model and workspace",
@@ -39,6 +41,9 @@ COMMANDS = {
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
     "keys": "make, list and revoke API keys of the service",
+    "sinks": "receivers of what happens: bus, webhooks, traces",
+    "smoke": "send one event to the event bus and read it back",
+    "audit": "who did what: keys, runs, answers, removals",
     "doctor": "check this machine: keys, servers, sandbox, store, disk, clock",
     "models": "known models, their prices, and which keys are set",
     "completion": "a completion script for bash, zsh or fish",
@@ -83,6 +88,8 @@ def run(
         return int(load("service").run_serve(argv[1:]))
     if argv[:1] == ["worker"]:
         return int(load("service").run_worker(argv[1:]))
+    if argv[:1] == ["runtime"]:
+        return int(load("runtime").run_runtime(argv[1:]))
     if argv[:1] == ["hosted-runner"]:
         return int(load("hosted_runner").run_hosted_runner(argv[1:]))
     if argv[:1] == ["hosted-session"]:
@@ -207,13 +214,14 @@ def main() -> None:
     for number in ending_signals():
         if number != signal.SIGINT:  # Python's own handler; asyncio checks that it is in place
             signal.signal(number, _interrupt)
+    argv = sys.argv[1:]
     try:
-        argv = sys.argv[1:]
         code = _run_in_service(argv)
         if code is None:
             code = run(argv, leave=_leave)
     except KeyboardInterrupt:  # before anything has started
-        _complain("cancelled before anything was started")
+        if argv[:1] != ["worker"]:  # its service asks it to leave, and has a log of its own
+            _complain("cancelled before anything was started")
         code = _CANCELLED
     _leave(code)
 
@@ -221,8 +229,9 @@ def main() -> None:
 def _run_in_service(argv: list[str]) -> int | None:
     """The exit code of print mode in the service of this home, if it is asked for and there."""
     import os
+    from itertools import pairwise
 
-    asked = "--server=local" in argv or " --server local " in f" {' '.join(argv)} "
+    asked = "--server=local" in argv or ("--server", "local") in pairwise(argv)
     if not asked and os.environ.get("BATTEN_SERVER") != "local":
         return None
     words = _after_command(argv)

@@ -13,6 +13,7 @@ from typing import IO, BinaryIO
 import msgspec
 
 from batten.cli import current_directory
+from batten.cli.auditing import record
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
 from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
@@ -46,6 +47,7 @@ async def export_bundle(options: Namespace) -> int:
         if passphrase is None:
             raise UsageError(f"--with-sealed needs a passphrase: {_SOURCES}")
         sealed = SealedPart(partial(SealKey.find, home), passphrase)
+    record("session.exported", "session", row.session_id, with_sealed=options.with_sealed)
     with upkeep_lock(home, shared=True):
         if options.output == "-":
             manifest = _to_standard_output(home, row.session_id, sealed)

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from batten.cli import current_directory
+from batten.cli.auditing import catch_up
 from batten.cli.inspection import open_journal, reads
 from batten.contract.cutting import shortened
 from batten.contract.errors import Conflict, NotFound
@@ -69,6 +70,25 @@ async def _proposed(journal: Journal, row: RunRow) -> list[ArtifactRow]:
     return [patch for patch in await patches_in_order(journal, row.run_id) if is_proposed(patch)]
 
 
+class Proposed(Struct, frozen=True):
+    """What a run proposes to change."""
+
+    run_id: str
+    artifact_ids: tuple[str, ...]
+    diff: bytes
+
+
+async def proposed_changes(name: str) -> Proposed:
+    """The proposed patches of a run, redacted. Raises `NotFound` if there are none."""
+    with closing(open_journal(read_only=True)) as journal:
+        row = await named_run(journal, name)
+        patches = await _proposed(journal, row)
+        if not patches:
+            raise NotFound(f"{row.run_id} proposes no changes; runs with --review do")
+        bodies = [await load_artifact(journal, patch.artifact_id) for patch in patches]
+    return Proposed(row.run_id, tuple(patch.artifact_id for patch in patches), b"".join(bodies))
+
+
 async def apply_run(options: Namespace) -> int:
     """Apply the proposed patches of a run."""
     return await _review(options, "applied")
@@ -80,18 +100,31 @@ async def reject_run(options: Namespace) -> int:
 
 
 async def _review(options: Namespace, decision: Literal["applied", "rejected"]) -> int:
+    for path in await review_run(
+        options.run_id, decision, tuple(options.paths), by="operator", reason=options.reason
+    ):
+        print(f"{decision} {one_line(path)}")
+    return 0
+
+
+async def review_run(
+    name: str,
+    decision: Literal["applied", "rejected"],
+    paths: tuple[str, ...] = (),
+    *,
+    by: str,
+    reason: str,
+) -> list[str]:
+    """Decide on the proposed patches of a run, or of these paths; returns their paths."""
     from batten.control.patches import Choice, Patches, Review
 
     home = batten_home(os.environ, current_directory())
     with closing(open_journal(read_only=False)) as journal:
-        row = await named_run(journal, options.run_id)
+        row = await named_run(journal, name)
         patches = Patches(_Keeper(journal, home, Redactor.from_environment(os.environ)))
         decide = patches.apply if decision == "applied" else patches.reject
-        choice = Choice(paths=tuple(options.paths))
-        rows = await decide(row, choice, Review(by="operator", reason=options.reason))
-    for patch in rows:
-        print(f"{decision} {one_line(str(patch.metadata.get('target_path', '')))}")
-    return 0
+        rows = await decide(row, Choice(paths=paths), Review(by=by, reason=reason))
+    return [str(patch.metadata.get("target_path", "")) for patch in rows]
 
 
 class _Keeper(Struct, frozen=True):
@@ -173,6 +206,7 @@ async def prune_run(options: Namespace) -> int:
     key = partial(SealKey.load, batten_home(os.environ, current_directory()))
     with closing(open_journal(read_only=False)) as journal:
         row = await named_run(journal, options.run_id)
+        await catch_up(journal)
         marker = await prune(journal, key, row, options.before)
         print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
     return 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from batten.cli import load
 from batten.cli.amounts import age, since, size, until
 from batten.cli.arguments import add_color, at_least_0, seconds, sequence
+from batten.cli.decide_flags import add_decide
 from batten.cli.parsing import Parser, add_debugging, add_server
 from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError
@@ -88,7 +89,9 @@ def command_parsers() -> dict[str, Parser]:
     _add_bundles(command)
     _add_answering(command)
     _add_keys(command)
+    _add_sinks(command)
     _add_setup(command)
+    add_decide(command)
     return made
 
 
@@ -199,6 +202,7 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
     show = command("show", "inspection.show_run", "A readable timeline of a run.")
     show.add_argument("run_id", metavar="RUN", help=_RUN)
     show.add_argument("--verbose", action="store_true", help="cut nothing")
+    show.add_argument("--follow", action="store_true", help="go on with a run to its end")
     add_color(show)
 
     events = command(
@@ -294,6 +298,50 @@ def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
         help="what it may do: look; also start and steer; also delete and configure (operator)",
     )
     keys.add_argument("--json", action="store_true", help="one object a line")
+
+
+def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:
+    sinks = command(
+        "sinks",
+        "sinks.manage_sinks",
+        "Show what the event bus, webhooks and traces were told; tell a message again, or drop it."
+        " `run` tells them until it is stopped; a service does that by itself.",
+    )
+    sinks.add_argument("action", choices=("list", "dead", "log", "replay", "drop", "run"))
+    sinks.add_argument(
+        "names", nargs="*", metavar="NAME|ID", help="a sink; replay, drop: or numbers of messages"
+    )
+    sinks.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
+    sinks.add_argument("--json", action="store_true", help=_JSON)
+    sinks.add_argument("--settings", metavar="JSON|FILE", help="of `run`: settings beside files")
+    sinks.add_argument(
+        "--leave-with-stdin", action="store_true", help="of `run`: end when stdin is closed"
+    )
+
+    smoke = command(
+        "smoke",
+        "sinks.smoke",
+        "Publish one event to the event bus and read it back; or print the publisher's"
+        " conformance fixture.",
+    )
+    smoke.add_argument("what", choices=("event-bus", "publisher-fixture"))
+    smoke.add_argument("--url", metavar="URL", help="a NATS server, instead of the variables")
+    smoke.add_argument("--json", action="store_true", help=_JSON)
+
+    audit = command(
+        "audit",
+        "auditing.print_audit",
+        "Who did what, the newest first: keys, runs, answers, policies, exports, removals."
+        " `batten verify` checks that nothing of it was changed.",
+    )
+    audit.add_argument("--actor", default="", metavar="NAME", help="only what this one did")
+    audit.add_argument("--action", default="", metavar="ACTION", help="only this: run.started, ...")
+    audit.add_argument(
+        "--resource", default="", metavar="KIND", help="only to these: key, run, ..."
+    )
+    audit.add_argument("--id", default="", metavar="ID", help="only to this one")
+    audit.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
+    audit.add_argument("--json", action="store_true", help=_JSON)
 
 
 def _add_setup(command: Callable[[str, str, str], Parser]) -> None:

@@ -39,6 +39,9 @@ _OWN_SURFACES = {"hosted": "batten.serve.maestro.session_surface:SessionSurface"
 _PLAIN = ("--protocol", "--model", "--workspace")
 """Flags that are read without argparse, which takes long to import."""
 
+_TELL_WITHIN_S = 1.0
+"""Less than a process has to end after its last output."""
+
 Make = Callable[[Stdio, SessionOpener], Surface]
 
 
@@ -71,7 +74,21 @@ def serve_protocol(
         except (asyncio.CancelledError, KeyboardInterrupt):
             return exit_code("cancelled")
         finally:
+            _tell_sinks(opener)
             opener.close()
+
+
+def _tell_sinks(opener: SessionOpener) -> None:
+    """Tell the sinks before the process ends, if there are any."""
+    if not opener.may_have_told:
+        return
+    from batten.sinks.wanted import has_sinks
+
+    if has_sinks(opener.home, opener.base.environ, opener.sinks):
+        from batten.sinks.after_run import tell_sinks
+
+        if problem := asyncio.run(tell_sinks(opener, at_most_s=_TELL_WITHIN_S)):
+            warn(problem)
 
 
 async def speak(protocol: str, base: SessionSpec, streams: tuple[int, int]) -> int:

@@ -10,9 +10,9 @@ from batten.cli.parsing import Parser, UsageError, columns
 
 _GROUPS = {
     "Look at runs": ("runs", "show", "events", "artifacts", "diff", "stats", "requests"),
-    "Steer and undo": ("answer", "cancel", "apply", "reject", "revert"),
+    "Steer and undo": ("answer", "decide", "cancel", "apply", "reject", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
-    "Serve": ("serve", "worker", "hosted-runner", "keys"),
+    "Serve": (*("serve", "worker", "runtime", "hosted-runner", "keys", "sinks", "smoke", "audit"),),
     "Embed and test": ("headless", "scenario", "conformance"),
     "Set up": (*("doctor", "models", "trust", "sandbox", "completion", "help", "version"),),
 }
@@ -94,6 +94,10 @@ def _parser_of(name: str) -> Parser:
         from batten.cli.service import serve_parser, worker_parser
 
         return serve_parser() if name == "serve" else worker_parser()
+    if name == "runtime":
+        from batten.cli.runtime import runtime_parser
+
+        return runtime_parser()
     if name == "hosted-runner":
         from batten.cli.hosted_runner import hosted_runner_parser
 

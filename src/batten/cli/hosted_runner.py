@@ -1,6 +1,7 @@
 """`batten hosted-runner`, and the process of its session."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from batten import __version__
 from batten.cli.arguments import parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
 from batten.contract.errors import BattenError, CallerError
-from batten.serve.output import redact_for_people, say
+from batten.serve.output import instead_of_people, redact_for_people, say
 from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
     from batten.runner.restore import Restored
     from batten.runner.runner import Runner
     from batten.serve.http.app import App
+    from batten.serve.http.logs import JsonLines
     from batten.serve.http.runner.service import RunnerService
     from batten.serve.maestro.runtime import Runtime
     from batten.serve.maestro.session_wire import Open
 
+_log = logging.getLogger("batten.runner")
 _FAILED = 1
 """The exit code of a runner that cannot start or could not hand over, as its protocol says."""
 
@@ -79,8 +83,22 @@ def run_hosted_session(argv: list[str]) -> int:
 
     environ = dict(os.environ)
     redact_for_people.set(redacting(environ))
+    log = _log_to_stderr(environ, environ.get("MAESTRO_RUNNER_SESSION_ID", ""))
+    # Its stderr is the runner's: what is for people is a line of the log too.
+    instead_of_people.set(lambda text: _log.warning("%s", text.removeprefix("batten: ").rstrip()))
     options = parse_headless(argv, environ, "maestro")
-    return serve_protocol("hosted", headless_spec(options, environ), (), environ)
+    try:
+        return serve_protocol("hosted", headless_spec(options, environ), (), environ)
+    finally:
+        log.flush()
+
+
+def _log_to_stderr(environ: Mapping[str, str], runner_session_id: str) -> "JsonLines":
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.logs import log_to_stderr
+
+    redact = Redactor.from_environment(environ).text
+    return log_to_stderr(redact, always={"runner_session_id": runner_session_id})
 
 
 def _serve(config: "RunnerConfig", flags: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -99,11 +117,15 @@ def _serve(config: "RunnerConfig", flags: Sequence[str], environ: Mapping[str, s
     hosting = _Hosting(config, opener, flags)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     hosting.prepare()
-    code = serve(
-        hosting.opening,
-        ServeOptions(home=opener.home, host=config.host, port=config.port, wants_keys=False),
-        hosting.drain_at_end,
-    )
+    log = _log_to_stderr(environ, config.identity.runner_session_id)
+    try:
+        code = serve(
+            hosting.opening,
+            ServeOptions(home=opener.home, host=config.host, port=config.port, wants_keys=False),
+            hosting.drain_at_end,
+        )
+    finally:
+        log.flush()
     return code or hosting.code
 
 
@@ -140,8 +162,11 @@ class _Hosting:
         from batten.runner.runner import Runner
         from batten.serve.http.app import App
         from batten.serve.http.limits import Limits
+        from batten.serve.http.metrics import Metrics
+        from batten.serve.http.runner.gauges import add_gauges
         from batten.serve.http.runner.service import RunnerService
-        from batten.serve.http.runner.surface import runner_surface
+        from batten.serve.http.runner.surface import ABOUT, runner_surfaces
+        from batten.serve.http.system import System
         from batten.serve.maestro.sharing import sharing_of
 
         environ = self._opener.base.environ
@@ -156,10 +181,12 @@ class _Hosting:
                 try:
                     if self._restored is not None:
                         await service.restore(self._opening())
+                    metrics = Metrics()
+                    add_gauges(metrics, service)
+                    system = System(version=__version__, metrics=metrics, about=ABOUT)
+                    surfaces = runner_surfaces(service, self._config.keys, system)
                     # Envelopes have heartbeats of their own.
-                    yield App(
-                        [runner_surface(service, self._config.keys)], limits=Limits(heartbeat_s=1e9)
-                    )
+                    yield App(surfaces, limits=Limits(heartbeat_s=1e9), metrics=metrics)
                 finally:
                     watching.cancel()
                     await service.close()
@@ -176,12 +203,10 @@ class _Hosting:
         request = DrainRequest(reason="process_shutdown", requested_by="maestro_web_server")
         try:
             drained = await self._service.drain(request)
-        except BattenError as error:
-            say(f"batten: the drain failed: {error}")
+        except BattenError:  # it is in the log
             self.code = _FAILED
             return
         self.code = 0 if drained.status == "drained" else _FAILED
-        say(f"batten: {drained.status}: {drained.manifest_path}")
 
     def _opening(self) -> "Open":
         """The session of the manifest."""

@@ -28,6 +28,7 @@ from batten.serve.terminal.printers import Printer, printer_for
 from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import one_line
 from batten.session.naming import named_artifact, named_run, named_runs
+from batten.sinks.audit.log import verify_audit
 from batten.wiring.home import batten_home
 
 _SILENT_S = 1.0
@@ -71,38 +72,58 @@ async def journal_of(options: Namespace) -> AsyncGenerator[Journal, None]:
 
 @reads
 async def show_run(journal: Journal, options: Namespace) -> int:
-    rows = await named_runs(journal, options.run_id)
+    if options.follow:
+        rows = [await named_run(journal, options.run_id)]
+    else:
+        rows = await named_runs(journal, options.run_id)
     if len(rows) > 1:
         rows = [row for row in rows if row.parent_run_id is None]
     printer = printer_for(1, os.environ, options.color, times=True)
+    code = 0
     for row in rows:
-        await _show(journal, row.run_id, printer, verbose=options.verbose)
-        if is_abandoned(row):
+        timeline = _Timeline(journal, printer, verbose=options.verbose)
+        if options.follow and row.outcome is None:
+            abandoned = await _follow(journal, row.run_id, -1, timeline.show)
+            code = 1 if abandoned else 0
+        else:
+            async for page in _pages(journal, row.run_id, -1):
+                await timeline.show(page)
+            abandoned = is_abandoned(row)
+        if abandoned:
             print(_abandoned(row.run_id))
     if rows[-1].session_id:
         print(f"session {rows[-1].session_id}")
-    return 0
+    return code
 
 
-async def _show(journal: Journal, run_id: str, printer: Printer, *, verbose: bool) -> None:
-    transcript = Transcript(verbose=verbose)
-    spacing = Spacing(is_terminal=sys.stdout.isatty())
-    load = partial(load_artifact, journal)
-    async for page in _pages(journal, run_id, -1):
+class _Timeline:
+    """Prints events of one run as lines for people."""
+
+    def __init__(self, journal: Journal, printer: Printer, *, verbose: bool) -> None:
+        self._transcript = Transcript(verbose=verbose)
+        self._spacing = Spacing(is_terminal=sys.stdout.isatty())
+        self._load = partial(load_artifact, journal)
+        self._printer = printer
+
+    async def show(self, page: list[Stored]) -> None:
         for stored in page:
             envelope = decode(stored.body)
-            transcript.patches |= await patches_of(envelope.data, load)
-            for line in transcript.lines(envelope):
-                sys.stdout.write(spacing.before(line.kind) + printer.rows(line))
+            self._transcript.patches |= await patches_of(envelope.data, self._load)
+            for line in self._transcript.lines(envelope):
+                sys.stdout.write(self._spacing.before(line.kind) + self._printer.rows(line))
+        sys.stdout.flush()
 
 
 @reads
 async def print_events(journal: Journal, options: Namespace) -> int:
     row = await named_run(journal, options.run_id)
     if options.follow and row.outcome is None:
-        return await _follow(journal, row.run_id, options.after)
+        if await _follow(journal, row.run_id, options.after, _write):
+            say(f"batten: {_abandoned(row.run_id)}")
+            return 1
+        return 0
     async for page in _pages(journal, row.run_id, options.after):
-        _write(page)
+        await _write(page)
     return 0
 
 
@@ -110,33 +131,39 @@ def _abandoned(run_id: str) -> str:
     return f"abandoned: its process is gone; `batten -p --resume {run_id}` goes on with it"
 
 
-async def _follow(journal: Journal, run_id: str, after: int) -> int:
-    """Print events until the run ends or is abandoned."""
-    written = _Written(after)
+Show = Callable[[list[Stored]], Awaitable[None]]
+
+
+async def _follow(journal: Journal, run_id: str, after: int, show: Show) -> bool:
+    """Show events until the run ends, or is abandoned: then True.
+
+    A service goes on itself with a run that lost its worker.
+    """
+    shown = _Shown(after)
+    if not isinstance(journal, SqliteJournal):
+        await _show_to_the_end(journal, run_id, shown, show)
+        return False
     try:
         async with asyncio.TaskGroup() as group:
-            writing = group.create_task(_write_to_the_end(journal, run_id, written))
-            while not (await asyncio.wait([writing], timeout=_SILENT_S))[0]:
+            showing = group.create_task(_show_to_the_end(journal, run_id, shown, show))
+            while not (await asyncio.wait([showing], timeout=_SILENT_S))[0]:
                 row = await journal.run(run_id)
-                if row is not None and is_abandoned(row) and written.up_to >= row.next_sequence - 1:
-                    writing.cancel()
+                if row is not None and is_abandoned(row) and shown.up_to >= row.next_sequence - 1:
+                    showing.cancel()
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from several
-    if writing.cancelled():
-        say(f"batten: {_abandoned(run_id)}")
-        return 1
-    return 0
+    return showing.cancelled()
 
 
-class _Written(Struct):
+class _Shown(Struct):
     up_to: int
 
 
-async def _write_to_the_end(journal: Journal, run_id: str, written: _Written) -> None:
-    async with aclosing(journal.follow(run_id, after=written.up_to)) as pages:
+async def _show_to_the_end(journal: Journal, run_id: str, shown: _Shown, show: Show) -> None:
+    async with aclosing(journal.follow(run_id, after=shown.up_to)) as pages:
         async for page in pages:
-            _write(page)
-            written.up_to = page[-1].sequence
+            await show(page)
+            shown.up_to = page[-1].sequence
             if any(stored.type in TERMINAL for stored in page):
                 return
 
@@ -148,7 +175,7 @@ async def _pages(journal: Journal, run_id: str, after: int) -> AsyncGenerator[li
         after = page[-1].sequence
 
 
-def _write(page: list[Stored]) -> None:
+async def _write(page: list[Stored]) -> None:
     put_bytes(b"".join(stored.body + b"\n" for stored in page))
     sys.stdout.buffer.flush()
 
@@ -190,6 +217,7 @@ async def verify_journal(options: Namespace) -> int:
         damages = [one for row in rows for one in await journal.verify(row.run_id)]
     else:
         damages = await journal.verify()
+        damages += verify_audit(journal.home)
     for damage in damages:
         if options.json:
             put(msgspec.json.encode(damage).decode())

@@ -7,6 +7,7 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.cli.amounts import local
+from batten.cli.auditing import record
 from batten.cli.parsing import UsageError
 from batten.serve.http.keys import KeyStore, StoredKey
 from batten.serve.output import put, say
@@ -30,6 +31,7 @@ def manage_keys(options: Namespace) -> int:
 
 def _create(store: KeyStore, options: Namespace) -> int:
     key, text = store.create(options.name, options.scope or "operator")
+    record("key.created", "key", key.id, name=key.name, scope=key.scope)
     if options.json:
         put(msgspec.json.encode({**_shown(store, key), "key": text}).decode())
         return 0
@@ -40,6 +42,7 @@ def _create(store: KeyStore, options: Namespace) -> int:
 
 def _revoke(store: KeyStore, name: str, *, as_json: bool) -> int:
     key = store.revoke(name)
+    record("key.revoked", "key", key.id, name=key.name)
     if as_json:
         put(msgspec.json.encode(_shown(store, key)).decode())
     else:

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -12,6 +12,11 @@ from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import warn
 from batten.wiring.spec import Part, SessionSpec
+
+if TYPE_CHECKING:
+    from batten.agent.deps import Requests, RunDeps
+    from batten.agent.settings import RunSettings
+    from batten.settings.contract import Settings
 
 _PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
 
@@ -52,6 +57,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         auto_allow=options.auto_allow,
         auto_apply=False if options.review else None,
         resolvers=("operator",) if options.ask_operator else (),
+        convene=_convene,
         max_turns=options.max_turns,
         max_seconds=options.max_seconds,
         max_retries=options.max_retries,
@@ -77,6 +83,15 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         plugin_dirs=tuple(options.plugin_dir),
         trust_workspace=options.trust_workspace,
     )
+
+
+def _convene(
+    spec: SessionSpec, deps: "RunDeps", settings: "RunSettings", found: "Settings"
+) -> "Requests":
+    """The panels of the settings; loaded only where a rule names one."""
+    from batten.control.coordination.approvals import panels_of
+
+    return panels_of(spec, deps, settings, found)
 
 
 def _micros(dollars: float | None) -> int | None:

@@ -246,7 +246,7 @@ class Invocation:
                 outcome = await self._speak(opened)
                 # Before the last frame: the process ends soon after it.
                 await opened.settle()
-                return await self._leave(outcome)
+                return await self._leave(outcome, opener)
             finally:
                 await opened.close()
         finally:
@@ -308,7 +308,7 @@ class Invocation:
             complain(outcome, error)
             return outcome
 
-    async def _leave(self, outcome: Outcome) -> int:
+    async def _leave(self, outcome: Outcome, opener: SessionOpener) -> int:
         """Write the last frame, and wait until the client has read all output or stalls."""
         code = exit_code(outcome)
         self._guard.process.finishing(outcome)
@@ -321,5 +321,12 @@ class Invocation:
 
             program = program_name()
             say(f"Next: {program} show last, {program} diff last")
+        from batten.sinks.wanted import has_sinks
+
+        if opener.may_have_told and has_sinks(opener.home, self._spec.environ, opener.sinks):
+            from batten.sinks.after_run import tell_sinks
+
+            if problem := await tell_sinks(opener):
+                warn(problem)
         self._guard.process.leave(code)
         return code

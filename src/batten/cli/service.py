@@ -15,7 +15,8 @@ from batten.cli.amounts import duration, size
 from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
-from batten.contract.errors import BattenError
+from batten.cli.runtime import hosted_runtime
+from batten.contract.errors import BattenError, CallerError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
@@ -71,6 +72,12 @@ def serve_parser() -> Parser:
         metavar="N",
         help="runs at once in all workers together; default: no limit",
     )
+    made.add_argument(
+        "--runtime-bind",
+        metavar="HOST:PORT",
+        help="serve `batten runtime` here; default: loopback, the port after --port",
+    )
+    made.add_argument("--no-runtime", action="store_true", help="serve no `batten runtime`")
     _add_runs(made)
     _add_retention(made)
     return made
@@ -166,6 +173,11 @@ def run_serve(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = serve_parser().parse_known_args(argv)
+        if options.max_runs and options.workers == 0:
+            raise CallerError(
+                "--max-runs limits the workers of the service, and --workers 0 starts none; give"
+                " each `batten worker` its own --runs"
+            )
         return _serve(options, _base(rest, environ), rest, environ)
     except BattenError as error:
         return _refuse(error)
@@ -206,10 +218,15 @@ def _refuse(error: BattenError) -> int:
     return exit_code(outcome_of_error(error))
 
 
+def _sinks_command(base: SessionSpec) -> tuple[str, ...]:
+    command = (sys.executable, "-m", "batten", "sinks", "run", "--leave-with-stdin")
+    return command if base.settings is None else (*command, "--settings", base.settings)
+
+
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.control.supervisor import Staff, worker_count
+    from batten.control.supervisor import Staff, shares, worker_count
     from batten.journal.workers import lease_seconds
     from batten.redact.redactor import Redactor
     from batten.serve.http.limits import Limits
@@ -217,22 +234,27 @@ def _serve(
     from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
+    from batten.sinks.process import SinkProcess, check_sinks, sink_table
 
+    runtime = hosted_runtime(options)
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
+    table = sink_table(opener.home, environ, base.cwd or current_directory(), base.settings)
+    check_sinks(opener.home, environ, table)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
     callers = (*worker, "--for-callers")
-    workers, runs = worker_count(options.workers), options.runs
-    if options.max_runs:
-        workers = min(workers, options.max_runs)
-        runs = min(runs, options.max_runs // max(workers, 1))
-    worker += ["--runs", str(runs), *flags]
+    at_once = shares(worker_count(options.workers), options.runs, options.max_runs)
     staff = Staff(
-        command=tuple(worker),
+        commands=tuple((*worker, "--runs", str(runs), *flags) for runs in at_once),
         environ=environ,
-        count=workers,
         hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
         memory_mib=options.worker_memory,
+    )
+    beside = SinkProcess(
+        replace(staff, commands=(_sinks_command(base),), memory_mib=0),
+        opener.home,
+        environ,
+        table,
     )
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
     policy = _policy(options)
@@ -247,6 +269,8 @@ def _serve(
     )
     log = log_to_stderr(Redactor.from_environment(environ).text)
     try:
-        return serve(lambda: service(opener, staff, callers, policy, limits), where)
+        return serve(
+            lambda: service(opener, staff, callers, beside, policy, limits, runtime), where
+        )
     finally:
         log.flush()

@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 
 from batten.cli import current_directory
+from batten.cli.auditing import record
 from batten.cli.parsing import UsageError, agrees
 from batten.contract.errors import CallerError
 from batten.serve.output import say
@@ -48,6 +49,7 @@ def _trust(home: str, workspace: str, *, is_sure: bool) -> int:
         print("nothing was changed")
         return 1
     record_trust(home, workspace, {content.name: content.digest for content in new})
+    record("policy.changed", "workspace", workspace, trusted=[content.name for content in new])
     remove_unused(home)
     print("trusted, until it changes")
     return 0
@@ -85,6 +87,8 @@ def _states(workspace: str, digests: dict[str, str]) -> dict[str, str]:
 
 def _revoke(home: str, workspace: str) -> int:
     names = revoke_trust(home, workspace)
+    if names:
+        record("policy.changed", "workspace", workspace, revoked=list(names))
     remove_unused(home)
     for name in names:
         print(f"no longer trusted: {one_line(name)}")

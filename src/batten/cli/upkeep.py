@@ -9,6 +9,7 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.cli.amounts import local, shown_size
+from batten.cli.auditing import record, recorded_removal
 from batten.cli.changes import prune_run
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError, agrees
@@ -66,8 +67,15 @@ async def prune_journal(options: Namespace) -> int:
 
 
 async def _prune(home: str, limits: Limits, removed: Any) -> Pruned:
-    with upkeep_lock(home), open_for_removing(home) as journal:
-        return await prune(journal, limits, removed)
+    async with recorded_removal("journal.pruned", "journal", home, **_told(limits)):
+        with upkeep_lock(home), open_for_removing(home) as journal:
+            return await prune(journal, limits, removed)
+
+
+def _told(limits: Limits) -> dict[str, Any]:
+    """The limits that were given."""
+    given = msgspec.to_builtins(limits)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _usage(command: str, message: str) -> UsageError:
@@ -126,8 +134,9 @@ async def delete_one(options: Namespace) -> int:
     if not options.yes and not agrees(question, nobody):
         print("nothing was deleted")
         return 1
-    with upkeep_lock(home), open_for_removing(home) as journal:
-        young = await delete_session(journal, row.session_id)
+    async with recorded_removal("session.deleted", "session", row.session_id):
+        with upkeep_lock(home), open_for_removing(home) as journal:
+            young = await delete_session(journal, row.session_id)
     print("deleted")
     if young:
         say(_young(young))
@@ -150,6 +159,7 @@ async def back_up_home(options: Namespace) -> int:
     if target == home or target.startswith(home + "/"):
         raise Refused(f"{target} is in the home that is backed up; name a place outside it")
     open_journal(read_only=True).close()  # says what is wrong with it, if anything is
+    record("home.backed_up", "home", home, target=target, with_key=options.with_key)
     with upkeep_lock(home, shared=True):
         backup = await asyncio.to_thread(back_up, home, target, with_key=options.with_key)
     print(f"backed up {home} to {target}: {backup.bodies} body files, {shown_size(backup.bytes)}")

@@ -13,7 +13,11 @@ from batten.client.command import Output as Output
 from batten.client.errors import FellBehind as FellBehind
 from batten.client.errors import NoAnswer as NoAnswer
 from batten.client.errors import NoOutput as NoOutput
+from batten.client.errors import NoReply as NoReply
 from batten.client.errors import NotStarted as NotStarted
+from batten.client.errors import ServerError as ServerError
+from batten.client.errors import ServerRefused as ServerRefused
+from batten.client.errors import Unreachable as Unreachable
 from batten.client.errors import UtilityRefused as UtilityRefused
 from batten.client.errors import WorkerClosed as WorkerClosed
 from batten.client.errors import WorkerDied as WorkerDied
@@ -50,6 +54,10 @@ from batten.client.process import own_process as own_process
 from batten.client.result import Result as Result
 from batten.client.result import Usage as Usage
 from batten.client.run import Run as Run
+from batten.client.server import ArtifactInfo as ArtifactInfo
+from batten.client.server import PendingRequest as PendingRequest
+from batten.client.server import Server as Server
+from batten.client.server import connect as connect
 from batten.client.tools import ClientTool as ClientTool
 from batten.client.tools import client_tool as client_tool
 from batten.client.transport import Launch as Launch

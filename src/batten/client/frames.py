@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from batten.contract.errors import PeerError
 
+SILENT_S = 45.0
+"""How long an answer may take; a stream without a byte for so long is opened again. The service
+sends a comment every 15 s."""
 _LONGEST = 64 << 20
 
 

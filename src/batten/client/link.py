@@ -12,13 +12,10 @@ import httpcore
 import msgspec
 
 from batten.client.errors import NoReply, ServerRefused, Unreachable
-from batten.client.frames import Frame, FrameReader
+from batten.client.frames import SILENT_S, Frame, FrameReader
 from batten.contract.errors import BattenError, CallerError, Conflict, NotFound, PeerError
 
 _CONNECT_S = 5.0
-SILENT_S = 45.0
-"""How long an answer may take; a stream without a byte for so long is opened again. The service
-sends a comment every 15 s."""
 _LARGEST = 64 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 2.0
 
@@ -37,6 +34,8 @@ _ERRORS: dict[int, type[CallerError]] = {
 class _Told(msgspec.Struct, frozen=True, rename={"type_": "type"}):
     type_: str
     message: str
+    code: str = ""
+    """More exact than the type."""
     operator_action: str = ""
 
 
@@ -214,11 +213,11 @@ class Link:
             return self._garbage(f"it answers with status {status}: {_beginning(data)}")
         kind = _ERRORS.get(status)
         if kind is not None:
-            return kind(told.message, code=told.type_)
+            return kind(told.message, code=told.code or told.type_)
         hint = f"; {told.operator_action}" if told.operator_action else ""
         return ServerRefused(
             f"the service at {self.server} refuses: {told.message}{hint}",
-            code=told.type_,
+            code=told.code or told.type_,
             status=status,
         )
 

@@ -123,23 +123,30 @@ class JournalError(BattenError):
     """The journal can no longer guarantee what it stores."""
 
     code = "store"
+    plain = "the store failed"
+    """The fault for clients elsewhere: the message names paths of this machine."""
 
 
 class StoreBusy(JournalError):
     code = "store_busy"
+    plain = "the store is busy: others hold it"
 
 
 class StoreFull(JournalError):
     code = "store_full"
+    plain = "the disk of the store is full"
 
 
 class StoreReadOnly(JournalError):
     code = "store_read_only"
+    plain = "the store cannot be written"
 
 
 class StoreDamaged(JournalError):
     code = "store_damaged"
+    plain = "the store is damaged"
 
 
 class FenceLost(JournalError):
     code = "fence_lost"
+    plain = "another worker has the run now"

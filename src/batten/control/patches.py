@@ -101,16 +101,19 @@ class Patches:
             bodies = [await self._exact(row) for row in rows]
             for body in bodies:
                 writable(root, body.path)
+            names = await _tool_names(self._journal, run.run_id)
             whole = await multi_edits(self._journal, run.run_id, {row.artifact_id for row in rows})
             # From here to the queued facts nothing is awaited, so that no cancel separates them.
             patches.apply(root, _to_write(root, bodies))
             done = [
                 fact
                 for row, body in zip(rows, bodies, strict=True)
-                for fact in _applied(row, body, review)
+                for fact in _applied(row, body, review, names.get(row.tool_call_id or "", ""))
             ]
             done += [
-                facts.ToolMultiEditApplied(call, ids, timestamp(), applied_by=review.by)
+                facts.ToolMultiEditApplied(
+                    call, ids, timestamp(), applied_by=review.by, tool_name=names.get(call, "")
+                )
                 for call, ids in whole
             ]
             await self._journal.append(run.run_id, done, fence=None)
@@ -225,6 +228,15 @@ async def patches_in_order(journal: Journal, run_id: str) -> list[ArtifactRow]:
     return sorted(rows, key=lambda row: places.get(row.artifact_id, -1))
 
 
+async def _tool_names(journal: Journal, run_id: str) -> dict[str, str]:
+    """The tools of a run's calls, by the ids of the calls."""
+    return {
+        fact.tool_call_id: fact.tool_name
+        async for fact in facts_of(journal, run_id)
+        if isinstance(fact, facts.ToolInvoked)
+    }
+
+
 def _some(rows: list[ArtifactRow], choice: Choice, code: str) -> list[ArtifactRow]:
     """The rows of the chosen files. Raises with `code` if there are none."""
     state = "proposed" if code == "not_proposed" else "in force"
@@ -272,9 +284,15 @@ def _to_write(root: Root, bodies: Sequence[PatchBody]) -> list[PatchBody]:
     return [body for body in bodies if body.path not in done]
 
 
-def _applied(row: ArtifactRow, body: PatchBody, review: Review) -> list[facts.Fact]:
+def _applied(row: ArtifactRow, body: PatchBody, review: Review, tool_name: str) -> list[facts.Fact]:
     applied = facts.ToolFileWriteApplied if body.before is None else facts.ToolEditApplied
-    told = applied(row.tool_call_id or "", row.artifact_id, timestamp(), applied_by=review.by)
+    told = applied(
+        row.tool_call_id or "",
+        row.artifact_id,
+        timestamp(),
+        applied_by=review.by,
+        tool_name=tool_name,
+    )
     return [told, _status(row, "applied", review)]
 
 

@@ -11,7 +11,7 @@ from batten.agent.rules.verdict import Mode
 from batten.contract.errors import CallerError, Refused
 from batten.contract.facts import TaskCreated
 from batten.contract.facts.task import TaskServer
-from batten.protocols.hecate.creation import reference_of, source_of
+from batten.protocols.hecate.creation import named_source, reference_of
 from batten.tools.standing import git_line
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
@@ -85,7 +85,7 @@ def _check_root(task: TaskCreated, base: SessionSpec) -> None:
     if task.sandbox_allowed_root is UNSET:
         return
     real = os.path.realpath(task.sandbox_allowed_root)
-    named = [source_of(task), *(absolute(path, base.cwd) for path in base.add_dirs)]
+    named = [named_source(task), *(absolute(path, base.cwd) for path in base.add_dirs)]
     if not is_below(real, [os.path.realpath(path) for path in named if path]):
         raise _refused(
             "sandbox_allowed_root",

@@ -5,12 +5,17 @@ import os
 import signal
 from contextlib import suppress
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from batten.contract.envelope import decode_fact
+from batten.contract.facts import RunQueued
 from batten.control.reach import check_addresses
 from batten.control.specification import executed, resumed
 from batten.control.supervisor import BEAT_S
 from batten.control.tasks import Tasks
 from batten.control.worker import Slots, Specify, Worker
-from batten.journal.contract import RunRow, SessionRow
+from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.journal.workers import lease_seconds, this_worker
 from batten.session.requests import granted_rules
 from batten.wiring.opener import SessionOpener
@@ -27,8 +32,8 @@ async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     if parent_pipe is not None:
-        _leave_with_parent(loop, parent_pipe)
-        _beat(loop)
+        leave_with_parent(loop, parent_pipe)
+        beat(loop)
     await worker.run()
 
 
@@ -40,22 +45,32 @@ def specifying(opener: SessionOpener) -> Specify:
         task = await tasks.described(session)
         if task is None:
             return resumed(opener.base, row, session)
+        base = await _under_callers_span(opener.base, opener.journal, row)
         await check_addresses(task, opener.base.environ)
         await tasks.workspaces.provide(opener.journal, task, row)
         grants = await granted_rules(opener.journal, session.session_id)
-        return executed(opener.base, task, row, session, grants)
+        return executed(base, task, row, session, grants)
 
     return specify
 
 
-def _beat(loop: asyncio.AbstractEventLoop) -> None:
+async def _under_callers_span(base: SessionSpec, journal: Journal, row: RunRow) -> SessionSpec:
+    """The specification with the span of the request that queued the run, if it named one."""
+    for stored in await journal.read(row.run_id, limit=2):
+        fact = decode_fact(stored.body)
+        if isinstance(fact, RunQueued) and fact.traceparent is not UNSET:
+            return replace(base, environ={**base.environ, "TRACEPARENT": fact.traceparent})
+    return base
+
+
+def beat(loop: asyncio.AbstractEventLoop) -> None:
     """Tell the parent that the loop goes round, by a byte on standard output now and then."""
     with suppress(OSError):  # a parent that is gone ends us; one that does not read loses nothing
         os.write(1, b".")
-    loop.call_later(BEAT_S, _beat, loop)
+    loop.call_later(BEAT_S, beat, loop)
 
 
-def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:
+def leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:
     """End this process at once when the other end of the pipe is closed; also if the loop hangs."""
     die_with_parent()
 

@@ -15,7 +15,7 @@ from batten.control.approvals import find_approval, time_out
 from batten.control.specification import SURFACE
 from batten.control.tasks import Tasks
 from batten.journal.contract import RequestRow, RunRow
-from batten.journal.workers import disconnection, is_gone
+from batten.journal.workers import has_exited, is_gone
 from batten.session.takeover import end_abandoned, queue_again
 
 _log = logging.getLogger("batten.workers")
@@ -80,7 +80,7 @@ class Reconciler:
         session = await self._journal.session(row.session_id or "")
         if session is None or session.surface != SURFACE:
             return False
-        if disconnection(row) == "worker_lease_expired":
+        if not has_exited(row):
             self._hung(row.worker_id)
         try:
             if row.cancel_requested:

@@ -32,9 +32,9 @@ _GRACE_S = 10.0
 class Staff(Struct, frozen=True, kw_only=True):
     """Which workers to keep running."""
 
-    command: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
+    """One for each worker."""
     environ: Mapping[str, str]
-    count: int
     hung_s: float = 30.0
     """A worker that says nothing for so long is killed."""
     memory_mib: int = 0
@@ -102,17 +102,17 @@ class Supervisor:
         """Until cancelled; then every worker is asked to leave, and killed if it does not."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._staff.count):
-                    group.create_task(self._keep_one())
+                for command in self._staff.commands:
+                    group.create_task(self._keep_one(command))
         finally:
             await asyncio.shield(self._end_all())
 
-    async def _keep_one(self) -> None:
+    async def _keep_one(self, command: tuple[str, ...]) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = time.monotonic()
             try:
-                code = await self._run_one()
+                code = await self._run_one(command)
             except OSError as error:  # the machine has no room for another process
                 _log.error("a worker cannot be started: %s", error)
             else:
@@ -124,10 +124,10 @@ class Supervisor:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _run_one(self) -> int:
+    async def _run_one(self, command: tuple[str, ...]) -> int:
         """Run one worker until it ends."""
         process = await asyncio.create_subprocess_exec(
-            *self._staff.command,
+            *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=dict(self._staff.environ),
@@ -168,3 +168,14 @@ def _memory_mib(pid: int) -> int:
 def worker_count(given: int | None) -> int:
     """The number of workers: as given, else one for each core."""
     return given if given is not None else len(os.sched_getaffinity(0))
+
+
+def shares(workers: int, runs: int, most: int) -> list[int]:
+    """How many runs each worker executes at once: up to `runs`, and `most` in all; 0 for no limit.
+
+    No worker is without a share, so there may be fewer than `workers`.
+    """
+    if not most:
+        return [runs] * workers
+    workers = min(workers, most)
+    return [min(runs, most // workers + (number < most % workers)) for number in range(workers)]

@@ -4,7 +4,7 @@ Every function writes facts and returns; nothing here executes a run.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
 import msgspec
@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from batten.agent.creation import record_prompt
 from batten.agent.rules.verdict import Mode
+from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import CallerError, Conflict, NoCredentials, NotFound
 from batten.contract.facts import (
     TERMINAL,
+    Fact,
     RunCancelRequested,
     RunQueued,
     RunResumedFromEvent,
@@ -25,22 +27,24 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
+from batten.control.gathering import Gathering
+from batten.control.layers import LayersOfWorkspaces
 from batten.control.permitted import check_task
 from batten.control.specification import SURFACE, asked_models
 from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
-from batten.journal.keeping import must_seal
-from batten.journal.recorder import Recorder, open_sealed
+from batten.journal.created import rows_of_new
+from batten.journal.keeping import LARGEST_VALUE
+from batten.journal.recorder import Recorder, open_sealed, redact_fact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
 from batten.models.registry import PLACES, has_place
-from batten.protocols.hecate.creation import concealed, raised_budget, source_of
+from batten.protocols.hecate.creation import concealed, named_source, raised_budget
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of, facts_of, prompts_of
 from batten.session.takeover import end_idle
-from batten.wiring.files import settings_of_files
 from batten.wiring.settings import run_settings
 from batten.wiring.spec import SessionSpec
 
@@ -50,6 +54,7 @@ _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
 _PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
 _MOMENT_S = 3.0
+_MOST_FRESH = 1024
 _CONTINUE = "Continue from where you stopped."
 
 
@@ -59,12 +64,21 @@ class Origin(Struct, frozen=True, kw_only=True):
     run: RunRow
     until: int | None = None
     """The last sequence of it that the new run remembers; None for the whole."""
+    reason: str = ""
+    """Why a client asked for it."""
 
 
 class Tasks:
     """The tasks of one journal."""
 
-    def __init__(self, journal: Journal, home: str, base: SessionSpec) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        home: str,
+        base: SessionSpec,
+        gathering: Gathering | None = None,
+    ) -> None:
+        """`gathering` knows of the requests that may write."""
         self.journal = journal
         self.worker_id = this_worker()
         self.lease_s = LEASE_S
@@ -72,7 +86,15 @@ class Tasks:
         self.workspaces = Workspaces(home, base.environ)
         self._home = home
         self._base = base
+        self._gathering = gathering or Gathering()
         self._key: SealKey | None = None
+        self._fresh: dict[str, TaskCreated] = {}
+        """The last tasks that were created here and not started; clients mostly start them soon."""
+        self.on_queued: Callable[[RunRow, Sequence[Envelope], bool], object] = _not_told
+        """Called with each new run, its facts, and whether it is the first of its task."""
+        self.on_removed: Callable[[list[str]], object] = len
+        """Called with the runs of each task that was deleted."""
+        self._layers = LayersOfWorkspaces(base, home)
 
     @property
     def home(self) -> str:
@@ -98,52 +120,48 @@ class Tasks:
         session_id, task_id = new_session_id(), new_task_id()
         stream = session_stream(SessionId(session_id))
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
-        source = source_of(task)
-        path = source if task.workspace_mode == "in_place" else self.workspaces.of_task(task_id)
+        path = named_source(task) if task.workspace_mode == "in_place" else ""
+        path = path or self.workspaces.of_task(task_id)
         opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
 
-        described = task
+        exact, hidden = msgspec.json.encode(task), concealed(task)
+        if hidden is task and len(exact) <= LARGEST_VALUE and self._is_clean(task):
+            envelopes = await self._created(new, [opened, task], lambda recorder: None)
+            self._keep_fresh(task_id, task)
+        else:
+            envelopes = await self._created(
+                new, [opened], lambda recorder: _describe(recorder, hidden, exact)
+            )
+            task = _told(envelopes)
+        _, changes = rows_of_new(new, envelopes)
+        return changes.sessions[session_id], task
 
-        def describe(recorder: Recorder) -> None:
-            nonlocal described
-            described = self._described(recorder, task)
-            recorder.record(described)
+    def _keep_fresh(self, task_id: str, task: TaskCreated) -> None:
+        while len(self._fresh) >= _MOST_FRESH:
+            del self._fresh[next(iter(self._fresh))]
+        self._fresh[task_id] = task
 
-        await self._created(new, [opened], describe)
-        row = await self.journal.session(session_id)
-        assert row is not None
-        return row, described
-
-    def _described(self, recorder: Recorder, task: TaskCreated) -> TaskCreated:
-        """The fact as it is stored: secrets hidden and long texts cut, the rest sealed."""
-        plain = msgspec.to_builtins(task)
-        exact = msgspec.json.encode(plain)
-        hidden = concealed(task)
-        if hidden is task and not must_seal(recorder.redactor.authored, plain, exact):
-            return task
-        sealed = recorder.seal(exact, summary="task")
-        cut = {
-            name: value[:_CUT]
-            for name in ("prompt", "system_prompt", "shell_command", "file_content")
-            if isinstance(value := getattr(hidden, name), str) and len(value) > _CUT
-        }
-        return replace(hidden, sealed_artifact_id=sealed, **cut)
+    def _is_clean(self, task: TaskCreated) -> bool:
+        return redact_fact(task, self.redactor) is task
 
     async def _created(
         self,
         new: NewRun,
-        facts: "list[SessionOpened] | list[RunQueued | RunResumedFromEvent]",
+        facts: Sequence[Fact],
         first_words: Callable[[Recorder], None],
-    ) -> None:
-        await Recorder.create(
+        of_session: Sequence[TaskUpdated] = (),
+    ) -> list[Envelope]:
+        recorder = await Recorder.create(
             self.journal,
             new,
             facts,
             first_words,
             redactor=self.redactor,
             seal_key=self.seal_key,
-            observe=lambda fact, content: None,
+            gather=self._gathering.wait,
+            of_session=of_session,
         )
+        return [decode(stored.body) for stored in recorder.created]
 
     async def find(self, task_id: str) -> SessionRow:
         """The session of a task. Raises `NotFound`."""
@@ -177,19 +195,28 @@ class Tasks:
                     pass
         return task
 
-    async def start(self, task_id: str, *, by: str) -> RunRow:
+    async def start(self, task_id: str, *, by: str, traceparent: str = "") -> RunRow:
         """Queue the first run of a task, or a further one without the history of the others."""
         session = await self.find(task_id)
-        task = await self._known(session)
-        return await self._queue(session, task, _prompt(task), by=by)
+        # Before its first run nothing about a task can have changed.
+        fresh = None if session.last_run_id else self._fresh.pop(task_id, None)
+        task = fresh or await self._known(session)
+        return await self._queue(session, task, _prompt(task), by=by, traceparent=traceparent)
 
-    async def retry(self, task_id: str, run_id: str, *, by: str) -> RunRow:
+    async def retry(self, task_id: str, run_id: str, *, by: str, traceparent: str = "") -> RunRow:
         """Queue a run from the beginning, with nothing of an ended one."""
         await self._ended(task_id, run_id)
-        return await self.start(task_id, by=by)
+        return await self.start(task_id, by=by, traceparent=traceparent)
 
     async def resume(
-        self, task_id: str, run_id: str, *, by: str, budget_micros_usd: int | None = None
+        self,
+        task_id: str,
+        run_id: str,
+        *,
+        by: str,
+        budget_micros_usd: int | None = None,
+        traceparent: str = "",
+        reason: str = "",
     ) -> RunRow:
         """Go on from the end of a run that failed or was cancelled."""
         row = await self._ended(task_id, run_id)
@@ -199,12 +226,19 @@ class Tasks:
             )
         session = await self.find(task_id)
         task = await self._known(session)
+        updates: list[TaskUpdated] = []
         if budget_micros_usd is not None:
-            task = await self._raise_budget(session, task, budget_micros_usd, by)
+            raised = raised_budget(task, budget_micros_usd)
+            updates.append(TaskUpdated(by=by, budget_micros_usd=raised))
         prompt = _CONTINUE if task.execution_kind == "agent_loop" else None
-        return await self._queue(session, task, prompt, Origin(run=row), by=by)
+        origin = Origin(run=row, reason=reason)
+        return await self._queue(
+            session, task, prompt, origin, by=by, traceparent=traceparent, updates=updates
+        )
 
-    async def go_on(self, task_id: str, run_id: str, prompt: str, *, by: str) -> RunRow:
+    async def go_on(
+        self, task_id: str, run_id: str, prompt: str, *, by: str, traceparent: str = ""
+    ) -> RunRow:
         """Continue an ended run with a further prompt."""
         row = await self._ended(task_id, run_id)
         session = await self.find(task_id)
@@ -214,24 +248,39 @@ class Tasks:
                 f"{run_id} is of the kind {task.execution_kind}: only an agent's run is continued"
                 " with a prompt; retry or resume it"
             )
-        return await self._queue(session, task, prompt, Origin(run=row), by=by)
+        origin = Origin(run=row)
+        return await self._queue(session, task, prompt, origin, by=by, traceparent=traceparent)
 
-    async def retry_from_turn(self, task_id: str, run_id: str, turn: int, *, by: str) -> RunRow:
+    async def retry_from_turn(
+        self,
+        task_id: str,
+        run_id: str,
+        turn: int,
+        *,
+        by: str,
+        traceparent: str = "",
+        reason: str = "",
+    ) -> RunRow:
         """Begin again before a turn of an ended run."""
         row = await self.run(task_id, run_id)
         if row.outcome is None:
             raise CallerError(f"{run_id} has not ended: it is {row.status}")
-        until, turns = -1, 0
+        if row.kind != "agent_loop":
+            raise CallerError(f"{run_id} is of the kind {row.kind} and has no turns: retry it")
+        until = -1
+        turns: list[int] = []
         async for envelope in envelopes_of(self.journal, run_id):
             if isinstance(envelope.data, TurnStarted):
-                turns = max(turns, envelope.data.turn_index)
+                turns.append(envelope.data.turn_index)
                 if envelope.data.turn_index == turn and until < 0:
                     until = envelope.sequence - 1
         if until < 0:
-            raise CallerError(f"{run_id} has no turn {turn}: name one from 1 to {turns}")
+            there = f"name one from {min(turns)} to {max(turns)}" if turns else "retry it"
+            raise CallerError(f"{run_id} has no turn {turn}: {there}")
         session = await self.find(task_id)
-        origin = Origin(run=row, until=until)
-        return await self._queue(session, await self._known(session), None, origin, by=by)
+        origin = Origin(run=row, until=until, reason=reason)
+        task = await self._known(session)
+        return await self._queue(session, task, None, origin, by=by, traceparent=traceparent)
 
     async def cancel(self, task_id: str, run_id: str, *, by: str, reason: str = "") -> RunRow:
         """End a run: at once if no worker executes it, else as soon as its worker hears of it.
@@ -271,6 +320,7 @@ class Tasks:
             if row.outcome is None:
                 raise Conflict(f"{row.run_id} is {row.status}: cancel it first", code="run_active")
         await self._remove(session)
+        self.on_removed([row.run_id for row in rows])
         if session.surface == SURFACE:
             paths = {row.workspace_path for row in rows}
             await asyncio.to_thread(self.workspaces.remove, task_id, paths)
@@ -282,6 +332,9 @@ class Tasks:
             if not await self.journal.sessions(task_id=task_id, limit=1):
                 await asyncio.to_thread(self.workspaces.remove, task_id, set())
                 gone += 1
+        for run_id, path in (await asyncio.to_thread(self.workspaces.worktrees)).items():
+            if await self.journal.run(run_id) is None:
+                gone += await asyncio.to_thread(self.workspaces.remove_worktree, path)
         return gone
 
     async def _remove(self, session: SessionRow) -> None:
@@ -314,15 +367,6 @@ class Tasks:
             )
         return task
 
-    async def _raise_budget(
-        self, session: SessionRow, task: TaskCreated, micros_usd: int, by: str
-    ) -> TaskCreated:
-        micros_usd = raised_budget(task, micros_usd)
-        update = TaskUpdated(by=by, budget_micros_usd=micros_usd)
-        stream = session_stream(SessionId(session.session_id))
-        await self.journal.append(stream, [update], fence=None)
-        return replace(task, budget_micros_usd=micros_usd)
-
     async def _queue(
         self,
         session: SessionRow,
@@ -331,7 +375,10 @@ class Tasks:
         origin: Origin | None = None,
         *,
         by: str,
+        traceparent: str,
+        updates: Sequence[TaskUpdated] = (),
     ) -> RunRow:
+        """`updates` change the task with the run that they are for, or not at all."""
         run_id = new_run_id()
         if origin is None:
             path = self.workspaces.path_for(task, session.task_id, run_id)
@@ -352,11 +399,15 @@ class Tasks:
             executor_type="replay" if provider == "scripted" else "live",
             priority=PRIORITIES.get(task.priority, 0) or UNSET,
             by=by,
+            traceparent=traceparent or UNSET,
         )
         facts: list[RunQueued | RunResumedFromEvent] = [queued]
         if origin is not None:
             until = origin.run.next_sequence - 1 if origin.until is None else origin.until
-            facts.insert(0, RunResumedFromEvent(origin.run.run_id, until, spent))
+            reason = self.redactor.authored.text(origin.reason)
+            facts.insert(
+                0, RunResumedFromEvent(origin.run.run_id, until, spent, reason=reason or UNSET)
+            )
         new = NewRun(
             run_id=run_id,
             kind=task.execution_kind,
@@ -369,13 +420,15 @@ class Tasks:
             if prompt is not None:
                 record_prompt(recorder, prompt, ())
 
-        await self._created(new, facts, say)
-        return await self.run(session.task_id, run_id)
+        envelopes = await self._created(new, facts, say, updates)
+        row, _ = rows_of_new(new, envelopes)
+        self.on_queued(row, envelopes, session.last_run_id is None)
+        return row
 
     def _mode(self) -> Mode:
         """The permission mode of a task that names none."""
         spec = replace(self._base, needs_model=False)
-        return run_settings(spec, None, settings_of_files(spec, self._home, self._home)).mode
+        return run_settings(spec, None, self._layers.of(self._home)).mode
 
     def _model_of(self, session: SessionRow, task: TaskCreated) -> tuple[str | None, str | None]:
         """The provider and model of the next run. Raises `CallerError` if there is none."""
@@ -384,7 +437,7 @@ class Tasks:
         spec = replace(self._base, models=asked_models(self._base, task))
         if task.requested_provider is not UNSET:
             spec = replace(spec, provider=task.requested_provider)
-        found = settings_of_files(spec, session.workspace_path, self._home)
+        found = self._layers.of(session.workspace_path)
         try:
             settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
         except NoCredentials as error:
@@ -399,6 +452,26 @@ class Tasks:
                 code=NOT_CONFIGURED,
             )
         return provider, model
+
+
+def _describe(recorder: Recorder, hidden: TaskCreated, exact: bytes) -> None:
+    """Record a task with its secrets hidden and long texts cut; the whole is sealed."""
+    sealed = recorder.seal(exact, summary="task")
+    cut = {
+        name: value[:_CUT]
+        for name in ("prompt", "system_prompt", "shell_command", "file_content")
+        if isinstance(value := getattr(hidden, name), str) and len(value) > _CUT
+    }
+    recorder.record(replace(hidden, sealed_artifact_id=sealed, **cut))
+
+
+def _told(envelopes: Sequence[Envelope]) -> TaskCreated:
+    """The fact that describes a task, as it is stored."""
+    return next(one.data for one in envelopes if isinstance(one.data, TaskCreated))
+
+
+def _not_told(row: RunRow, envelopes: Sequence[Envelope], is_first: bool) -> None:
+    """Nobody wants to know of new runs."""
 
 
 def _prompt(task: TaskCreated) -> str | None:

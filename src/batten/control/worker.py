@@ -16,23 +16,31 @@ from batten.agent.ending import terminal_fact
 from batten.agent.execution import Execution
 from batten.agent.halt import Halt, HandedOver
 from batten.agent.progress import Progress
-from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.errors import BattenError, Conflict, JournalError, NotFound, StoreDamaged
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome
 from batten.control.warm import WarmKeepers
 from batten.journal.contract import Journal, Lease, RunRow, SessionRow
 from batten.redact.redactor import Redactor
-from batten.session.takeover import queue_again
+from batten.session.session import SESSION_HELD
+from batten.session.takeover import progress_of, queue_again
 from batten.session.worker import execute
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
+from batten.workspace.worktrees import WORKTREE_BUSY
 
 _log = logging.getLogger("batten.workers")
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.5
 _STORE_PAUSE_S = 1.0
 """After an error of the store."""
+_FIRST_AWAY_S = 0.1
+_LONGEST_AWAY_S = 5.0
+"""For a run that was given up: others may have to end first."""
+
+_WAITS = (SESSION_HELD, WORKTREE_BUSY)
+"""Conflicts with another process that soon is done."""
 
 Specify = Callable[[RunRow, SessionRow], Awaitable[SessionSpec]]
 """The specification of a queued run's session."""
@@ -47,6 +55,14 @@ class Slots(Struct, frozen=True):
     """For its runs to end after `stop`; the others are handed over."""
 
 
+class Away(Struct, frozen=True):
+    """A run that was given up, and is not looked at for a while."""
+
+    pause_s: float
+    until: float
+    """By the clock of the loop."""
+
+
 class Worker:
     """Executes queued runs of one journal until it is stopped."""
 
@@ -59,7 +75,9 @@ class Worker:
         self._slots = slots or Slots()
         self._redact = Redactor.from_environment(opener.base.environ).text
         self._active: dict[str, asyncio.Task[None]] = {}
+        self._opening: set[str] = set()
         self._executions: dict[str, Execution] = {}
+        self._away: dict[str, Away] = {}
         self._look = asyncio.Event()
         self._warm = WarmKeepers()
         self._stopping = False
@@ -86,6 +104,8 @@ class Worker:
         self._hands_over = True
         for execution in self._executions.values():
             execution.hand_over()
+        for run_id in self._opening:
+            self._active[run_id].cancel()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -113,14 +133,35 @@ class Worker:
         if free <= 0:
             return
         try:
-            rows = await self._journal.queued(limit=free + len(self._active))
+            rows = await self._journal.queued(limit=free + len(self._active) + len(self._away))
         except JournalError as error:
             self._look_later(error)
             return
+        now = asyncio.get_running_loop().time()
+        self._away = {
+            run_id: away
+            for run_id, away in self._away.items()
+            if now < away.until + _LONGEST_AWAY_S
+        }
         for row in rows:
-            if row.run_id not in self._active and len(self._active) < self._slots.runs:
+            if row.run_id in self._active or self._is_away(row.run_id):
+                continue
+            if len(self._active) < self._slots.runs:
                 task = group.create_task(self._work(row))
                 self._active[row.run_id] = task
+
+    def _is_away(self, run_id: str) -> bool:
+        away = self._away.get(run_id)
+        return away is not None and asyncio.get_running_loop().time() < away.until
+
+    def _leave_for_a_while(self, run_id: str, error: BattenError) -> None:
+        """Do not take a run again at once: it would be given up again at once."""
+        before = self._away.get(run_id)
+        pause_s = _FIRST_AWAY_S if before is None else min(2 * before.pause_s, _LONGEST_AWAY_S)
+        loop = asyncio.get_running_loop()
+        self._away[run_id] = Away(pause_s, loop.time() + pause_s)
+        loop.call_later(pause_s, self._look.set)
+        _log.info("run %s is left for %g s: %s", run_id, pause_s, error)
 
     async def _work(self, row: RunRow) -> None:
         try:
@@ -173,12 +214,8 @@ class Worker:
 
     async def _execute(self, row: RunRow, lease: Lease, held: Lease | None) -> None:
         """Execute a claimed run; `held` is the lease of its session, unless another has it yet."""
-        try:
-            async with self._renewing(lease, held):
-                opened = await self._open(row, held)
-        except Exception as error:  # even a bug must leave the run with an ending
-            await self._fail(row, lease, error)
-            await self._give_up(held)
+        opened = await self._opened(row, lease, held)
+        if opened is None:
             return
         try:
             if row.workspace_mode == "in_place":  # nobody comes back to a run's own workspace soon
@@ -187,15 +224,44 @@ class Worker:
         except HandedOver:
             with suppress(BattenError):  # then its lease runs out, and it is queued again
                 await queue_again(opened.session.deps, row, lease)
-        except (Conflict, JournalError):  # another worker has it, or the store fails
+        except StoreDamaged as error:  # it cannot be read, and will not be later
+            await self._fail(row, lease, error)
+        except (Conflict, JournalError) as error:  # another worker has it, or the store fails
+            self._leave_for_a_while(row.run_id, error)
             await self._give_up(lease)
         except Exception as error:  # a bug in one run must not end the others
-            _log.error("run %s failed", row.run_id, exc_info=error)
             await self._fail(row, lease, error)
         finally:
             self._executions.pop(row.run_id, None)
             await opened.session.leave()
             await opened.close()
+
+    async def _opened(self, row: RunRow, lease: Lease, held: Lease | None) -> OpenedSession | None:
+        """The session of a claimed run; None if the run was given up or ended instead."""
+        self._opening.add(row.run_id)
+        try:
+            if self._hands_over:
+                raise asyncio.CancelledError
+            async with self._renewing(lease, held):
+                return await self._open(row, held)
+        except asyncio.CancelledError:
+            if not self._hands_over:
+                raise
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            # Nothing of it was done, so it is queued as it was; what was half made is removed.
+            await self._give_up(lease)
+        except Exception as error:  # even a bug must leave the run with an ending
+            if isinstance(error, Conflict) and error.code in _WAITS:
+                self._leave_for_a_while(row.run_id, error)
+                await self._give_up(lease)
+            else:
+                await self._fail(row, lease, error)
+        finally:
+            self._opening.discard(row.run_id)
+        await self._give_up(held)
+        return None
 
     def _began(self, execution: Execution) -> None:
         self._executions[execution.run_id] = execution
@@ -212,8 +278,8 @@ class Worker:
         while True:
             try:
                 return await self._opener.open(spec)
-            except Conflict:
-                if waited_s > self._slots.lease_s:
+            except Conflict as error:
+                if error.code not in _WAITS or waited_s > self._slots.lease_s:
                     raise
             await asyncio.sleep(pause_s)
             waited_s += pause_s
@@ -239,15 +305,29 @@ class Worker:
             raise failed.exceptions[0] from failed
 
     async def _fail(self, row: RunRow, lease: Lease, error: Exception) -> None:
-        """End a run whose session could not be opened, with the reason."""
+        """End a run that could not be executed, with the reason."""
         outcome, code = _ending_of(error)
         message = self._redact(str(error))
+        if isinstance(error, JournalError):  # its own text names paths of the service
+            _log.error("run %s failed: the store", row.run_id, exc_info=error)
+            message = f"{error.plain}; the log of the service has the reason"
+        elif outcome == "internal":
+            _log.error("run %s failed", row.run_id, exc_info=error)
+            message = f"{type(error).__name__}: {message}"
         by = error.by if isinstance(error, Halt) else "runtime"
-        fact = terminal_fact(outcome, message, Progress(), 0, by=by, code=code)
         # Else its lease runs out and it is queued again, or it has an ending.
         with suppress(BattenError):
+            progress = await self._progress_of(row)
+            fact = terminal_fact(outcome, message, progress, progress.duration_ms, by=by, code=code)
             await self._journal.append(row.run_id, [fact], fence=lease.fence)
             await self._journal.release(lease)
+
+    async def _progress_of(self, row: RunRow) -> Progress:
+        """A run's progress; none if its facts cannot be read."""
+        try:
+            return await progress_of(self._journal, row)
+        except StoreDamaged:
+            return Progress()
 
     @property
     def _journal(self) -> Journal:

@@ -7,6 +7,7 @@
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 
@@ -29,6 +30,7 @@ PROVIDING_S = 600.0
 FOLDER = "workspaces"
 _CANCELS = frozenset({RunCancelRequested.TYPE})
 _FIRST_FACTS = 64
+_LEAVING_S = (0.01, 0.05, 0.2, 0.5, 1.0)
 
 
 class Workspaces:
@@ -99,8 +101,14 @@ class Workspaces:
         Raises `BattenError` if it cannot be made, and `Halt` if the run is cancelled meanwhile.
         A worktree is made when its session is opened.
         """
-        if row.workspace_mode != "clone" or os.path.isdir(row.workspace_path):
+        if row.workspace_mode == "worktree" or os.path.isdir(row.workspace_path):
             return
+        if row.workspace_mode == "in_place":
+            raise NotFound(
+                f"the directory {row.workspace_path} is gone; make it again, or name another in a"
+                " new task",
+                code="workspace_gone",
+            )
         if await _was_there(journal, row):
             raise NotFound(
                 f"the workspace {row.workspace_path} of the runs before this one is gone; retry the"
@@ -165,9 +173,20 @@ class Workspaces:
         else:
             _remove(folder)
         for path in paths:
-            tree = self._trees.holding(path)
-            if tree is not None:
-                self._trees.forget(tree)
+            for pause_s in (0.0, *_LEAVING_S):  # the worker of the last run may be leaving it
+                time.sleep(pause_s)
+                if self._trees.holding(path) is None or self._trees.forget(path):
+                    break
+            self._trees.forget(path)
+
+    def worktrees(self) -> dict[str, str]:
+        """The worktrees that were made for runs: the id of the first run in each, and its path."""
+        paths = {os.path.basename(path): path for path in self._trees.paths()}
+        return {name: path for name, path in paths.items() if name[:4] == "run_" and is_ulid(name)}
+
+    def remove_worktree(self, path: str) -> bool:
+        """Remove a worktree, unless a process works in it; returns whether it is gone."""
+        return self._trees.forget(path)
 
 
 def _remove_left(folder: str, prefix: str) -> None:

@@ -169,7 +169,11 @@ def prepare(
             event_id = "evt_" + mint()
             if not type_.startswith("artifact."):
                 cause = event_id
-            elif isinstance(fact, ArtifactCreated) and fact.created_by_event_id is UNSET:
+            elif (
+                isinstance(fact, ArtifactCreated)
+                and fact.created_by_event_id is UNSET
+                and fact.by is UNSET  # no event of the run is the cause of what a client creates
+            ):
                 fact = replace(fact, created_by_event_id=cause or UNSET)
             body = _encode(
                 Envelope(

@@ -22,7 +22,7 @@ from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
-from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
+from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -57,7 +57,9 @@ class NewRun(Struct, frozen=True, kw_only=True):
     task_id: str | None = None
     session_id: str | None = None
     alone: bool = False
-    """Refuse it with `Conflict` while another run of its session has not ended."""
+    """Refuse it with `Conflict` while another run of its session has not ended, and with `NotFound`
+    if the session was deleted.
+    """
 
 
 class Lease(Struct, frozen=True):
@@ -230,10 +232,12 @@ class Log(Protocol):
         *,
         bodies: Sequence[Body] = (),
         under: Lease | None = None,
+        of_session: Sequence[Fact] = (),
     ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
         """Create a run and append its first facts. Its worker, if any, holds the first lease.
 
         `under` is the lease of the run's session: `FenceLost`, and no run, unless it is current.
+        `of_session` are a guest's facts for the stream of its session: stored with the run or not.
         """
         ...
 
@@ -257,7 +261,9 @@ class Log(Protocol):
         """Facts with a sequence greater than `after`, in order; fewer than `limit` at the end."""
         ...
 
-    async def feed(self, *, after: int = 0, limit: int = 256) -> list[Stored]:
+    async def feed(
+        self, *, after: int = 0, limit: int = 256, **filters: Unpack[FeedFilters]
+    ) -> list[Stored]:
         """Facts of all runs with a position greater than `after`."""
         ...
 

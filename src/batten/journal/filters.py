@@ -29,6 +29,8 @@ class SessionFilters(TypedDict, total=False):
     workspace_path: str | None
     task_id: str | None
     surface: str | None
+    status: RunStatus | None
+    """Of the last run; a session without one counts as queued."""
     since: str | None
     """The earliest `updated_at`."""
     until: str | None
@@ -48,3 +50,12 @@ class ArtifactFilters(TypedDict, total=False):
     """The earliest `created_at`."""
     until: str | None
     """The first `created_at` that is excluded."""
+
+
+class FeedFilters(TypedDict, total=False):
+    """Which facts of the feed to read."""
+
+    types: frozenset[str] | None
+    task_id: str | None
+    until: int | None
+    """The last position to look at."""

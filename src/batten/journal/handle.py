@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from batten.contract.errors import Conflict, JournalError
 from batten.contract.facts import Fact
-from batten.contract.ids import Minter
+from batten.contract.ids import Minter, SessionId, session_stream
 from batten.journal import appending, leasing
 from batten.journal.appending import Prepared, RunState
 from batten.journal.contract import Body, Journal, Lease, NewRun, RunRow, Spend, Stored
@@ -119,22 +119,28 @@ class JournalHandle(Journal):
         *,
         bodies: Sequence[Body] = (),
         under: Lease | None = None,
+        of_session: Sequence[Fact] = (),
     ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
-        facts = tuple(facts)
+        facts, of_session = tuple(facts), tuple(of_session)
+        stream = session_stream(SessionId(new.session_id or ""))
 
         def work(batch: Transaction) -> tuple[Lease | None, list[Stored]]:
             if batch.find_run(new.run_id) is not None:
                 raise Conflict(f"run {new.run_id} exists already", code="run_exists")
             if under is not None:
                 leasing.check_holder(batch.run(under.run_id), under)
-            if new.alone and (other := batch.unfinished_of(new.session_id)) is not None:
-                raise leasing.not_alone(other)
+            if new.alone:
+                leasing.check_alone(batch.find_run(stream), batch.unfinished_of(new.session_id))
+            if of_session:  # refused before anything is staged
+                _prepare(batch, batch.run(stream), of_session, guest=True)
             run = appending.new_state(new, batch.next_key, batch.now())
             prepared = _prepare(batch, run, facts, guest=False)
             batch.stage(run, prepared, bodies, is_new=True)
+            if of_session:
+                append(batch, stream, of_session, None)
             return leasing.lease_of(run), prepared.stored
 
-        created = self._write().submit(work, facts)
+        created = self._write().submit(work, (*facts, *of_session))
         return self._holding(new.run_id, created) if new.worker_id else created
 
     def append(

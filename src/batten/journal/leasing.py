@@ -2,14 +2,18 @@
 
 from msgspec.structs import replace
 
-from batten.contract.errors import Conflict, FenceLost
+from batten.contract.errors import Conflict, FenceLost, NotFound
 from batten.journal.appending import RunState, lease_end
 from batten.journal.contract import Lease
 from batten.journal.workers import boot_ms, is_gone
 
 
-def not_alone(run_id: str) -> Conflict:
-    return Conflict(f"{run_id} has not ended: wait for it, or cancel it", code="run_active")
+def check_alone(session: RunState | None, unfinished: str | None) -> None:
+    """Raises `NotFound` without the session's stream, `Conflict` while a run has not ended."""
+    if session is None:
+        raise NotFound("the session of the new run is not there: it was deleted")
+    if unfinished is not None:
+        raise Conflict(f"{unfinished} has not ended: wait for it, or cancel it", code="run_active")
 
 
 def waits_for_worker(run: RunState) -> bool:

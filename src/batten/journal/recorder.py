@@ -89,6 +89,8 @@ class Recorder:
         self._unsent: tuple[list[Fact], list[Body]] | None = None
         self.hold: Callable[[], Awaitable[None]] | None = None
         """Renews expired leases; awaited before an effect begins."""
+        self.created: list[Stored] = []
+        """What was stored with the creation of the run, if this created it."""
         self.call_ids: set[str] = set()
         """Ids of the tool calls of the run, its parent and its children."""
 
@@ -108,8 +110,13 @@ class Recorder:
         seal_key: Callable[[], SealKey],
         observe: Callable[[Fact, Content], None] = _unobserved,
         under: Lease | None = None,
+        gather: Callable[[], Awaitable[None]] | None = None,
+        of_session: Sequence[Fact] = (),
     ) -> "Recorder":
-        """Create a run together with the facts that `first_words` records: all of them or none."""
+        """Create a run together with the facts that `first_words` records: all of them or none.
+
+        `gather` lets others write too before the commit.
+        """
         recorder = cls(
             journal,
             Lease(new.run_id, 0, new.worker_id, ""),
@@ -122,7 +129,12 @@ class Recorder:
         first_words(recorder)
         recorder._unsent = None
         said, bodies = unsent
-        lease, _ = await journal.create(new, [*facts, *said], bodies=bodies, under=under)
+        created = journal.create(
+            new, [*facts, *said], bodies=bodies, under=under, of_session=of_session
+        )
+        if gather is not None:
+            await gather()
+        lease, recorder.created = await created
         recorder.lease = lease or recorder.lease
         return recorder
 

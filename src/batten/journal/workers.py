@@ -9,7 +9,7 @@ elsewhere the wall clock decides.
 import os
 import time
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Protocol
 
 from batten.contract.envelope import timestamp
 from batten.contract.numbers import seconds_of
@@ -71,11 +71,11 @@ def is_abandoned(run: RunRow) -> bool:
     return is_gone(run)
 
 
-def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]:
-    """Why an abandoned run has no worker: its process is known to be dead, or was not heard of."""
-    if not run.worker_id or _is_dead(run.worker_id):
-        return "worker_lost"
-    return "worker_lease_expired"
+def has_exited(run: RunRow) -> bool:
+    """Whether the process of an abandoned run's worker is known to be dead; else it was not heard
+    of.
+    """
+    return not run.worker_id or _is_dead(run.worker_id)
 
 
 def process_of(worker_id: str) -> int | None:

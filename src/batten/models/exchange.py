@@ -13,6 +13,7 @@ import msgspec
 
 from batten.contract.errors import PeerError
 from batten.contract.facts.assistant import Usage
+from batten.contract.tracing import current_traceparent
 from batten.models.address import Address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.faults import broken, fault, from_answer, holds_error
@@ -106,7 +107,10 @@ class HttpModel:
         until = asyncio.get_running_loop().time() + self._client.timeouts.total_s
         body = self._encoder.encode(dialect.body(request))
         target = dialect.target(request.model)
-        async with self._client.post(target, dialect.headers, body) as response:
+        headers = dialect.headers
+        if span := current_traceparent.get():
+            headers = {**headers, "traceparent": span}
+        async with self._client.post(target, headers, body) as response:
             kind = response.headers.get("content-type", "")
             if response.status != 200 or kind.startswith("application/json"):
                 error_body = await response.read(_MAX_ERROR_BODY, idle_s)

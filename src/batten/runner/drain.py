@@ -21,6 +21,7 @@ from batten.runner.manifest import (
     destination,
     encode,
     intended,
+    with_digest,
 )
 from batten.runner.request import DrainRequest
 from batten.workspace import files
@@ -151,7 +152,7 @@ def _draft(
 def _written(drafted: SnapshotManifest, runner: Identity, root: Root) -> SnapshotManifest:
     place = destination(runner, root, drafted.created_at)
     evidence = replace(drafted.platform_evidence, manifest_path=place.path)
-    manifest = replace(drafted, platform_evidence=evidence)
+    manifest = with_digest(replace(drafted, platform_evidence=evidence))
     # It holds prompts: only its owner may read it.
     files.write(place, encode(manifest), mode=0o600)
     return manifest

@@ -2,10 +2,12 @@
 
 import os
 import re
-from typing import Literal
+from hashlib import sha256
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.runner.continuity import WorkContinuity
@@ -52,6 +54,28 @@ class SnapshotManifest(Struct, frozen=True, kw_only=True):
     snapshot: RuntimeSnapshot
     """The runtime before the stop."""
     git: GitState | UnsetType = UNSET
+    manifest_sha256: str | UnsetType = UNSET
+    """Of all other fields, in any order and layout."""
+
+
+def with_digest(manifest: SnapshotManifest) -> SnapshotManifest:
+    return replace(manifest, manifest_sha256=digest(msgspec.json.encode(manifest)))
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of the fields of a manifest, without its own; order and layout do not count."""
+    fields = _READER.decode(content)
+    fields.pop("manifest_sha256", None)
+    return sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+def _number(text: str) -> float:
+    """1.0 as 1: whoever passed the manifest on may not tell them apart."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+_READER = msgspec.json.Decoder(dict[str, Any], float_hook=_number)
 
 
 def encode(manifest: SnapshotManifest) -> bytes:

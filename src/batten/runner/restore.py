@@ -17,6 +17,7 @@ from batten.protocols.maestro.snapshot import RuntimeState
 from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
 from batten.runner.export import inside, workspace
 from batten.runner.flush import SessionFile
+from batten.runner.manifest import digest
 from batten.workspace.root import Root
 
 _DEEPEST = DEEPEST + 8
@@ -110,6 +111,7 @@ class _Manifest(Struct, frozen=True):
     workspace_export: _Export
     snapshot: _Snapshot | None = None
     workspace_root: str = ""
+    manifest_sha256: str | None = None
 
 
 def load(path: str, workspace_root: str, session_id: str | None = None) -> Restored:
@@ -194,10 +196,19 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _decoded(content: bytes, place: str) -> _Manifest:
     try:
-        return msgspec.json.decode(content, type=_Manifest)
+        manifest = msgspec.json.decode(content, type=_Manifest)
+        said = manifest.manifest_sha256
+        found = said and digest(content)
     # Bad UTF-8 and deep nesting raise other errors than msgspec's own.
     except (ValueError, RecursionError) as error:
         raise _invalid(place, str(error)) from None
+    if said != found:
+        raise _invalid(
+            place,
+            f"it was changed after the drain: its SHA-256 is {found}, and manifest_sha256 says"
+            f" {said}; remove that field from a manifest that you change yourself",
+        )
+    return manifest
 
 
 def _check(manifest: _Manifest, root: Root, place: str) -> None:

@@ -25,6 +25,7 @@ PASSPHRASE = "BATTEN_BUNDLE_PASSPHRASE"
 LARGEST = 8 << 30
 """Bytes that a bundle may unpack to."""
 _PIECE = 1 << 20
+_SUFFIX = ".batten"
 
 Keep = Callable[[str], SessionFile]
 """Writes the session with this id in the journal."""
@@ -47,7 +48,7 @@ def write(home: str, workspace: str, passphrase: str | None, session_id: str) ->
     """Write a session of this home into the workspace, in place of an earlier file of it."""
     root = Root(workspace)
     directory = root.resolve(PLACE, "write")
-    file_name = f"{session_id}.batten"
+    file_name = f"{session_id}{_SUFFIX}"
     place = ResolvedPath(directory.base, (*directory.parts, file_name), file_name)
     sealed = None if passphrase is None else SealedPart(partial(SealKey.find, home), passphrase)
     with upkeep_lock(home, shared=True), _replacing(place) as file:
@@ -108,6 +109,9 @@ def adopt(
     place = Root(workspace).resolve(kept.path)
     checked = _checked(place, kept, passphrase)
     session_id = checked.session.session_id
+    named = os.path.basename(place.path).removesuffix(_SUFFIX)
+    if is_ulid(named) and named != session_id:
+        raise BadBundle(f"Session file {place.path} holds another session: {session_id}")
     with upkeep_lock(home), _journal(home) as journal:
         source = Source(place.path, LARGEST, checked, passphrase)
         if presence(journal.reader, source.manifest) == "absent":

@@ -43,6 +43,9 @@ from batten.session.takeover import end_abandoned, progress_of, take_over
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 
+SESSION_HELD = "session_held"
+"""The code of the conflict with another process that works in the session."""
+
 
 class Session:
     """A conversation held by this process."""
@@ -85,7 +88,12 @@ class Session:
         """Create a session."""
         session_id = session_id or new_session_id()
         task_id = new_task_id()
-        opened = SessionOpened(workspace_path=deps.workspace_path, task_id=task_id, surface=surface)
+        opened = SessionOpened(
+            workspace_path=deps.workspace_path,
+            task_id=task_id,
+            surface=surface,
+            identity=deps.identity or UNSET,
+        )
         lease = await _create(deps, session_id, task_id, opened, settings)
         return await cls(deps, session_id, task_id, lease, settings)._located()
 
@@ -131,6 +139,7 @@ class Session:
             forked_from=row.session_id,
             forked_at_run_id=run.run_id,
             forked_at_sequence=until,
+            identity=deps.identity or UNSET,
         )
         lease = await _create(deps, session_id, task_id, opened, settings)
         session = cls(deps, session_id, task_id, lease, settings)
@@ -362,7 +371,8 @@ async def _claim(deps: RunDeps, row: SessionRow) -> Lease:
     except Conflict as error:
         raise Conflict(
             f"session {row.session_id} is in use by another process; wait for its end, or "
-            f"branch from one of its runs ({error})"
+            f"branch from one of its runs ({error})",
+            code=SESSION_HELD,
         ) from error
 
 

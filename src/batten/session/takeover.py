@@ -16,7 +16,7 @@ from batten.contract.outcomes import Outcome
 from batten.journal.appending import queued_again
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.recorder import whole_fact
-from batten.journal.workers import disconnection, is_abandoned
+from batten.journal.workers import has_exited, is_abandoned
 from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of
 from batten.session.requests import cancelled
@@ -72,8 +72,9 @@ async def take_over(
             facts.GapRunDisconnected(
                 since_sequence=since,
                 since_at=since_at,
-                reason=disconnection(row),
+                reason="worker_lease_expired",
                 prior_worker_id=row.worker_id or UNSET,
+                worker_exited=has_exited(row) or UNSET,
             )
         )
     go_on = then != "end"
@@ -118,7 +119,8 @@ async def end_idle(
 ) -> None:
     """End a run that no worker executes: queued, parked or abandoned."""
     lease = await take_over(deps, row, "end", lease, closed_by=closed_by)
-    fact = terminal_fact(outcome, why, await progress_of(deps.journal, row), 0, by=by)
+    progress = await progress_of(deps.journal, row)
+    fact = terminal_fact(outcome, why, progress, progress.duration_ms, by=by)
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)
 
@@ -142,13 +144,19 @@ async def queue_again(deps: Holder, row: RunRow, lease: Lease | None = None) -> 
 
 
 async def _starts_in_vain(journal: Journal, run_id: str) -> int:
-    """How often a run was started since anything of it was done."""
+    """How often a run was started since anything of it was done, or a question of it answered."""
     starts = 0
     async for envelope in envelopes_of(journal, run_id):
         match envelope.data:
             case facts.RunStarted():
                 starts += 1
-            case facts.AssistantMessageComplete() | facts.ToolCompleted():
+            case facts.ToolFailed(error_kind="outcome_unknown"):
+                pass  # a later worker wrote it for one that was lost
+            case facts.AssistantMessageComplete() | facts.ToolEnded():
+                starts = 0
+            case facts.ApprovalResolved(decision="approved" | "rejected"):
+                starts = 0
+            case facts.RequestClosed(resolution="answered" | "failed"):
                 starts = 0
             case _:
                 pass
@@ -162,6 +170,8 @@ async def progress_of(journal: Journal, row: RunRow) -> Progress:
         progress.observe(await whole_fact(envelope.data, journal))
         if isinstance(envelope.data, facts.TurnStarted):
             progress.turn_started_at = envelope.occurred_at
+        elif isinstance(envelope.data, facts.RunStarted):
+            progress.started_at = progress.started_at or envelope.occurred_at
     return progress
 
 

@@ -35,13 +35,13 @@ async def claimable(journal: Journal) -> list[RunRow]:
         row = await journal.run(request.run_id)
         if row is not None and not row.worker_id:
             rows[row.run_id] = row
-    return sorted(rows.values(), key=lambda row: row.created_at)
+    return sorted(rows.values(), key=lambda row: (row.created_at, row.run_id))
 
 
 def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:
-    """Deps whose runs are parked while they wait for an approval."""
+    """Deps whose runs are parked while they wait for an approval, and belong to clients."""
     requests = JournalRequests(settings.resolvers, settings.request_seconds, parks=True)
-    return replace(deps, requests=requests)
+    return replace(deps, requests=requests, for_others=True)
 
 
 async def execute(

@@ -34,6 +34,12 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
     for rule in layer.rules:
         if rule.action == "allow":
             yield Brought("allow rule", rule.pattern)
+    for rule in layer.rules:
+        if rule.panel:
+            yield Brought("rule that a panel answers", f"{rule.pattern}: {rule.panel}")
+    for panel in layer.panels:
+        names = ", ".join(agent.name for agent in panel.agents)
+        yield Brought("panel", f"{panel.name}: {names} under {panel.policy}")
     if layer.permission_mode is not None:
         yield Brought("permission mode", layer.permission_mode)
     for directory in layer.directories:

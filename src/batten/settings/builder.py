@@ -4,7 +4,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
-from batten.settings.contract import EntryPoints, HookConfig, HookLimits, Scope, Settings, Skill
+from batten.settings.contract import (
+    EntryPoints,
+    HookConfig,
+    HookLimits,
+    PanelConfig,
+    Scope,
+    Settings,
+    Skill,
+)
 from batten.settings.files import Document, digest, find, parse, read
 from batten.settings.folders import at_home
 from batten.settings.keys import read_layer
@@ -64,6 +72,7 @@ class SettingsBuilder:
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,
             rules=whole.rules,
+            panels=_named_once(whole.panels),
             hooks=() if "hooks" in self._without else _hooks(whole, managed, plugins),
             hook_limits=HookLimits(
                 http_urls=tuple(dict.fromkeys(whole.http_urls)),
@@ -75,6 +84,7 @@ class SettingsBuilder:
             plugins=tuple(plugin.plugin for plugin in plugins),
             entry_points=EntryPoints() if "plugins" in self._without else whole.entry_points,
             sandbox=whole.sandbox,
+            sinks=whole.sinks,
             directories=tuple(at_home(path, environ) for path in dict.fromkeys(whole.directories)),
             problems=bounded(problems),
         )
@@ -203,3 +213,11 @@ def _flag_document(flag: str) -> Document:
     data = flag.encode()
     content = parse(data, "--settings")
     return Document(path="", shown="--settings", digest=digest(data), content=content)
+
+
+def _named_once(panels: tuple[PanelConfig, ...]) -> tuple[PanelConfig, ...]:
+    """Panels by name; the strongest scope's counts."""
+    named: dict[str, PanelConfig] = {}
+    for panel in panels:
+        named.setdefault(panel.name, panel)
+    return tuple(named.values())

@@ -88,6 +88,26 @@ class RuleConfig(Struct, frozen=True, kw_only=True):
     action: Literal["allow", "ask", "deny"]
     pattern: str
     scope: Scope
+    panel: str = ""
+    """The panel that answers in place of a person, if the rule asks."""
+
+
+class PanelMember(Struct, frozen=True, kw_only=True):
+    name: str
+    model: str = ""
+    """Empty for the model of the session."""
+    instructions: str = ""
+
+
+class PanelConfig(Struct, frozen=True, kw_only=True):
+    """Agents that answer approvals under a coordination policy."""
+
+    name: str
+    policy: str
+    """The path of the policy's file."""
+    agents: tuple[PanelMember, ...]
+    timeout_s: float = 120.0
+    rounds: int = 4
 
 
 class Skill(Struct, frozen=True, kw_only=True):
@@ -148,6 +168,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """False where the machine's owner forbids bypassPermissions."""
     rules: tuple[RuleConfig, ...] = ()
     """In the order they are matched."""
+    panels: tuple[PanelConfig, ...] = ()
     hooks: tuple[HookConfig, ...] = ()
     hook_limits: HookLimits = HookLimits()
     mcp_servers: dict[str, dict[str, Any]] = {}
@@ -157,6 +178,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     plugins: tuple[Plugin, ...] = ()
     entry_points: EntryPoints = EntryPoints()
     sandbox: SandboxConfig = SandboxConfig()
+    sinks: dict[str, Any] = {}
+    """Receivers of what happens, as the room of sinks reads them."""
     directories: tuple[str, ...] = ()
     """Absolute paths to read and write beside the workspace."""
     problems: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from msgspec import Struct
 from batten.contract.errors import CallerError
 
 _LARGEST = 256 * 1024
-_KINDS = (".toml", ".json")
+KINDS = (".toml", ".json")
 _DEEPEST_KEY = 16
 _TOML_TEXTS = (
     r'"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*+(?:"{3,5}|\Z)'
@@ -45,7 +45,7 @@ def wrong(message: str) -> CallerError:
 
 def find(stem: str, *, within: str | None = None) -> Document | None:
     """`<stem>.toml` or `<stem>.json`, if it exists; having both is an error."""
-    paths = [path for path in (stem + kind for kind in _KINDS) if os.path.lexists(path)]
+    paths = [path for path in (stem + kind for kind in KINDS) if os.path.lexists(path)]
     if len(paths) == 2:
         raise wrong(f"{paths[0]} and {paths[1]} both exist; keep one of them")
     return read(paths[0], within=within) if paths else None

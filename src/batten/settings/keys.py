@@ -8,6 +8,7 @@ from batten.settings.contract import EntryPoints, SandboxConfig, Scope
 from batten.settings.files import Document
 from batten.settings.hooks import read_hooks
 from batten.settings.layer import Layer, PluginPath
+from batten.settings.panels import read_panels
 from batten.settings.permissions import Permissions, read_permissions
 from batten.settings.table import Table
 
@@ -36,6 +37,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         permission_mode=permissions.mode,
         enforce=permissions.enforce,
         rules=permissions.rules,
+        panels=read_panels(table, "panels", base),
         hooks=read_hooks(hooks, scope, problems) if hooks is not None else (),
         disable_all_hooks=table.switch("disable_all_hooks"),
         allow_managed_hooks_only=table.switch("allow_managed_hooks_only"),
@@ -46,6 +48,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
         entry_points=_entry_points(table),
         sandbox=_sandbox(table),
+        sinks=_sinks(table, scope, problems),
         directories=tuple(_absolute(base, path) for path in permissions.directories),
         blocks=_blocks(table, scope, problems),
     )
@@ -139,6 +142,17 @@ def _sandbox(table: Table) -> SandboxConfig:
     )
     section.note_unknown()
     return config
+
+
+def _sinks(table: Table, scope: Scope, problems: list[str]) -> dict[str, Any]:
+    """A workspace cannot name receivers: it would be told of runs everywhere."""
+    section = table.table("sinks")
+    if section is None:
+        return {}
+    if scope in ("project", "local", "plugin"):
+        problems.append(f"{table.file}: sinks count in user and managed settings only")
+        return {}
+    return dict(section.content)
 
 
 def _count(table: Table, key: str, least: int) -> int | None:

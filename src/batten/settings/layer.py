@@ -5,7 +5,14 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from batten.settings.contract import EntryPoints, HookConfig, RuleConfig, SandboxConfig, Scope
+from batten.settings.contract import (
+    EntryPoints,
+    HookConfig,
+    PanelConfig,
+    RuleConfig,
+    SandboxConfig,
+    Scope,
+)
 
 
 class PluginPath(Struct, frozen=True):
@@ -27,6 +34,8 @@ class Layer(Struct, frozen=True, kw_only=True):
     enforce: bool = False
     rules: tuple[RuleConfig, ...] = ()
     """The strongest first."""
+    panels: tuple[PanelConfig, ...] = ()
+    """The strongest first; of two with one name the first counts."""
     hooks: tuple[HookConfig, ...] = ()
     disable_all_hooks: bool | None = None
     allow_managed_hooks_only: bool | None = None
@@ -37,6 +46,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     plugins: tuple[PluginPath, ...] = ()
     entry_points: EntryPoints = EntryPoints()
     sandbox: SandboxConfig = SandboxConfig()
+    sinks: dict[str, Any] = {}
     directories: tuple[str, ...] = ()
     blocks: bool = False
     """Whether no scope may override it; managed settings only."""
@@ -58,6 +68,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
         # Restrictions always hold: no scope can lift them.
         enforce=strong.enforce or weak.enforce,
         rules=(*strong.rules, *weak.rules),
+        panels=(*strong.panels, *weak.panels),
         hooks=(*strong.hooks, *weak.hooks),
         disable_all_hooks=_first(strong.disable_all_hooks, weak.disable_all_hooks),
         allow_managed_hooks_only=_first(
@@ -73,6 +84,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
             tools=_joined(strong.entry_points.tools, weak.entry_points.tools),
         ),
         sandbox=_merged_sandbox(weak.sandbox, strong.sandbox),
+        sinks=deep_merged(weak.sinks, strong.sinks),
         directories=(*strong.directories, *weak.directories),
         blocks=strong.blocks or weak.blocks,
     )
@@ -80,7 +92,8 @@ def merged(weak: Layer, strong: Layer) -> Layer:
 
 def restrained(layer: Layer) -> Layer:
     """The part that only forbids, which applies without trust."""
-    rules = tuple(rule for rule in layer.rules if rule.action != "allow")
+    # Without trust a rule may ask a person, and no panel in that person's place.
+    rules = tuple(replace(rule, panel="") for rule in layer.rules if rule.action != "allow")
     return Layer(sources=layer.sources, rules=rules, enforce=layer.enforce)
 
 

@@ -57,14 +57,17 @@ def _rule(
         raise table.wrong(key, 'must have a pattern and an action, such as "Bash(git *)", "allow"')
     for remark in ("comment", "reason"):
         rule.text(remark)
+    panel = rule.text("panel") or ""
+    if panel and rule_action != "ask":
+        raise rule.wrong("panel", f"answers what is asked, and the action is {rule_action}")
     has_expired = _has_expired(rule)
     for place in rule.unknown():
-        known = "pattern, action, comment, reason, expires_at"
+        known = "pattern, action, panel, comment, reason, expires_at"
         raise wrong(f"{table.file}: {place} is not a key of a rule; those are: {known}")
     if has_expired:
         return None
     pattern = read_pattern(rule, "pattern", pattern)
-    return RuleConfig(action=cast("Action", rule_action), pattern=pattern, scope=scope)
+    return RuleConfig(action=cast("Action", rule_action), pattern=pattern, scope=scope, panel=panel)
 
 
 def read_pattern(table: Table, key: str, text: str) -> str:

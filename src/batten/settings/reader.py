@@ -75,3 +75,17 @@ def _has_settings(workspace: str, config: str, environ: Mapping[str, str]) -> bo
         or os.path.lexists(os.path.join(workspace, ".batten"))
         or os.path.lexists(os.path.join(workspace, ".mcp.json"))
     )
+
+
+def layer_files(workspace: str, home: str, environ: Mapping[str, str]) -> list[str]:
+    """Every file that decides about settings, whether it exists or not; without those of hooks,
+    skills, servers and plugins.
+    """
+    from batten.settings.files import KINDS
+    from batten.settings.supplied import FOLDER, STEMS
+    from batten.settings.trust import book_of
+
+    stems = [_MANAGED, os.path.join(config_folder(environ), "settings")]
+    stems += [os.path.join(workspace, FOLDER, stem) for stem in STEMS.values()]
+    files = [stem + kind for stem in stems for kind in KINDS]
+    return [*files, environ.get("BATTEN_MANAGED_SETTINGS", ""), book_of(home)]

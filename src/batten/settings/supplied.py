@@ -27,7 +27,7 @@ FOLDER = ".batten"
 SERVERS = ".mcp.json"
 MOST_RULES = 500
 """Limit of rules in an untrusted file: each is matched against every call."""
-_STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
+STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
 
 
 class Judge(Protocol):
@@ -54,7 +54,7 @@ class Supplied:
     def layer(self, scope: Literal["project", "local"]) -> Layer | None:
         """The workspace's settings of a scope; if untrusted, only their restrictions."""
         try:
-            document = find(os.path.join(self._root, FOLDER, _STEMS[scope]), within=self._root)
+            document = find(os.path.join(self._root, FOLDER, STEMS[scope]), within=self._root)
         except LeadsOut as error:
             self._problems.append(f"settings are left out: {error}")
             return None

@@ -39,12 +39,12 @@ class _Book(Struct, kw_only=True):
 
 def trusted_in(home: str, workspace: str) -> dict[str, str]:
     """The trusted digests of a workspace, by name."""
-    return _load(_path(home)).workspaces.get(workspace, {})
+    return _load(book_of(home)).workspaces.get(workspace, {})
 
 
 def every_trusted(home: str) -> dict[str, dict[str, str]]:
     """The trusted digests of every workspace, by its path."""
-    return _load(_path(home)).workspaces
+    return _load(book_of(home)).workspaces
 
 
 def record_trust(home: str, workspace: str, digests: Mapping[str, str]) -> None:
@@ -55,13 +55,14 @@ def record_trust(home: str, workspace: str, digests: Mapping[str, str]) -> None:
 
 def revoke_trust(home: str, workspace: str) -> list[str]:
     """Remove all trust in a workspace; returns the names of the content."""
-    if not os.path.exists(_path(home)):
+    if not os.path.exists(book_of(home)):
         return []
     with _changed(home) as book:
         return list(book.workspaces.pop(workspace, {}))
 
 
-def _path(home: str) -> str:
+def book_of(home: str) -> str:
+    """The file of what is trusted."""
     return os.path.join(home, _NAME)
 
 
@@ -91,7 +92,7 @@ def _load(path: str) -> _Book:
 def _changed(home: str) -> Generator[_Book, None, None]:
     """The trust file for changing, locked across processes; replaced atomically."""
     os.makedirs(home, mode=0o700, exist_ok=True)
-    path = _path(home)
+    path = book_of(home)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

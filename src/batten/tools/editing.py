@@ -59,7 +59,10 @@ class _EditingTool(FileTool):
         ids = [artifact_id for artifact_id, _ in kept]
         if not ids:
             return ids
-        summary = "; ".join(summary for _, summary in kept)
+        summary = kept[0][1]
+        if len(kept) > 1:
+            changes = zip(bodies, kept, strict=True)
+            summary = "; ".join(f"{body.path}: {change}" for body, (_, change) in changes)
         await context.record(_proposed(self.kind, context, bodies[0], ids, summary))
         if not context.auto_apply:
             return ids
@@ -225,13 +228,14 @@ def _told(text: str, paths: str, context: ToolContext) -> str:
 
 
 async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
-    """Store a patch artifact; returns its id and a one-line summary."""
+    """Store a patch artifact; returns its id and what it changes, in a few words."""
     diff = patches.readable(body)
-    lines = f"+{diff.stats.additions} -{diff.stats.deletions}"
+    added, removed = diff.stats.additions, diff.stats.deletions
     if body.before is None:
-        added = diff.stats.additions
-        lines = f"new file, {added} line" + ("" if added == 1 else "s")
-    summary = f"{body.path}: {lines}"
+        change = f"new file, {_count(added, 'line')}"
+    else:
+        change = f"{_count(diff.stats.hunks, 'hunk')}, +{added}/-{removed}"
+    summary = f"{body.path}: {change}"
     sealed_id = await context.seal(patches.encode(body), summary=f"exact patch of {body.path}")
     artifact_id = await context.artifact(
         "patch",
@@ -246,7 +250,13 @@ async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
             **({} if context.auto_apply else UNDER_REVIEW),
         },
     )
-    return artifact_id, summary
+    if body.before is not None:
+        change += " line" if max(added, removed) == 1 else " lines"
+    return artifact_id, change
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _proposed(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from batten.contract.errors import CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.facts.tool import ToolKind
+from batten.contract.tracing import current_traceparent
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.elicitation import Elicitations
@@ -274,6 +275,8 @@ class McpTool:
 
     async def _call(self, arguments: dict[str, Any], context: ToolContext) -> "CallToolResult":
         calling = partial(self._client.call_tool, self.tool, arguments)
+        if span := current_traceparent.get():
+            calling = partial(calling, meta={"traceparent": span})
         if self._elicitations is None:
             return await calling()
         result: CallToolResult = await self._elicitations.during(context, calling)

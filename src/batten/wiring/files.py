@@ -9,12 +9,12 @@ from batten.wiring.earlier import workspace_of
 from batten.wiring.home import absolute, batten_home
 from batten.wiring.spec import Part, SessionSpec
 
-_PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
+PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
 
 
 def settings_of_files(spec: SessionSpec, workspace: str, home: str) -> Settings:
     """The settings of all files. A bare session reads only `spec.settings`."""
-    without = frozenset(_PARTS) if spec.bare else spec.without
+    without = frozenset(PARTS) if spec.bare else spec.without
     for part, flag, given in (
         ("mcp", "--mcp-config", spec.mcp_servers),
         ("plugins", "--plugin-dir", spec.plugin_dirs),

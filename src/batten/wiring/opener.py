@@ -1,6 +1,7 @@
 """Opens sessions on one journal. The first opening loads the parts of a session."""
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from batten.contract.errors import CallerError
 from batten.wiring.spec import SessionSpec
@@ -22,6 +23,9 @@ class SessionOpener:
         self._own_process = own_process
         self._journal: Journal | None = None
         self._home = ""
+        self.sinks: dict[str, Any] = {}
+        """Receivers that the settings of an opened session name."""
+        self.began_ns = time.time_ns()
 
     @property
     def home(self) -> str:
@@ -54,7 +58,15 @@ class SessionOpener:
             )
         from batten.wiring.opening import open_session
 
-        return await open_session(spec, self.journal, self.home)
+        opened = await open_session(spec, self.journal, self.home)
+        if opened.sinks:
+            self.sinks = opened.sinks
+        return opened
+
+    @property
+    def may_have_told(self) -> bool:
+        """Whether this process has opened a store that lasts, and so may have something to tell."""
+        return self.base.save and self._journal is not None
 
     def close(self) -> None:
         """Close the journal, after every session."""

@@ -32,8 +32,11 @@ class OpenedSession:
         parts: SessionParts,
         worktree: "SessionWorktree | None",
         spec: SessionSpec,
+        sinks: dict[str, Any],
     ) -> None:
+        """`sinks`: the receivers that the settings name."""
         self.session = session
+        self.sinks = sinks
         self._parts = parts
         self._worktree = worktree
         self._spec = spec
@@ -140,7 +143,7 @@ async def _open(
     except BaseException:
         await parts.close()
         raise
-    return OpenedSession(session, parts, worktree, spec)
+    return OpenedSession(session, parts, worktree, spec, found.sinks)
 
 
 async def _session(

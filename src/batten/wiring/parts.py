@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
@@ -14,6 +15,7 @@ from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
+from batten.contract.identity import identity_of
 from batten.contract.notes import Note
 from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
@@ -126,6 +128,7 @@ class SessionParts:
         await asyncio.sleep(0)
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         await self._connect_servers(workspace, redactor)
+        identity = identity_of(self._environ)
         self._deps = RunDeps(
             journal=self.journal,
             redactor=redactor,
@@ -138,6 +141,8 @@ class SessionParts:
             workspace_path=workspace,
             directories=directories,
             workspace_mode="in_place" if self._worktree is None else "worktree",
+            identity=identity,
+            is_traced=_is_traced(identity, self._environ, found),
             home=self._home,
             hooks=Hooks(
                 found.hooks,
@@ -154,7 +159,23 @@ class SessionParts:
         )
         if settings.tools is not None or self._extensions is not None:
             self._check_tools(settings)
+        self._deps = self._with_panels(self._deps, settings)
         return self._deps
+
+    def _with_panels(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
+        """With the panels that answer for people, if a rule names one."""
+        named = {rule.panel: rule for rule in settings.rules if rule.panel}
+        if not named or self._spec.convene is None:
+            return deps
+        known = [panel.name for panel in self._found.panels]
+        for name, rule in named.items():
+            if name not in known:
+                raise CallerError(
+                    f"permission rule {rule.pattern!r} ({rule.source}) names the panel {name!r}; "
+                    f"the settings have {', '.join(known) or 'none'}",
+                    code="config",
+                )
+        return replace(deps, panels=self._spec.convene(self._spec, deps, settings, self._found))
 
     def _load_extensions(self, workspace: str) -> None:
         """Load the models and tools of other packages that the settings name."""
@@ -168,7 +189,13 @@ class SessionParts:
 
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec
-        return {**self._found.mcp_servers, **spec.client_servers, **spec.mcp_servers}
+        servers = {**self._found.mcp_servers, **spec.client_servers, **spec.mcp_servers}
+        is_named = any(name.startswith("MAESTRO_") and "_MCP_" in name for name in spec.environ)
+        if is_named and not spec.bare and "mcp" not in spec.without:
+            from batten.wiring.platform_server import platform_server
+
+            servers = {**platform_server(spec.environ), **servers}
+        return servers
 
     def _configured_secrets(self) -> set[str]:
         """Literal secrets in the entries of tool servers and hooks."""
@@ -399,3 +426,9 @@ def _timeouts(environ: Mapping[str, str]) -> Any:
             code="config",
         )
     return Timeouts(first_byte_s=first_byte_s, idle_s=idle_s)
+
+
+def _is_traced(identity: Mapping[str, str], environ: Mapping[str, str], found: Settings) -> bool:
+    """Whether the caller named its span, or traces are exported."""
+    is_on = environ.get("OTEL_ENABLED", "").strip().lower() in ("1", "true", "yes", "on")
+    return "traceparent" in identity or is_on or "otel" in found.sinks

@@ -139,7 +139,8 @@ def _rules(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> t
 
 def _of_file(rule: RuleConfig) -> Rule:
     try:
-        return parse_rule(rule.action, rule.pattern, rule.scope)
+        read = parse_rule(rule.action, rule.pattern, rule.scope)
+        return msgspec.structs.replace(read, panel=rule.panel) if rule.panel else read
     except CallerError as error:
         raise CallerError(f"the {rule.scope} settings: {error}", code="config") from error
 

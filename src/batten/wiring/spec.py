@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from batten.agent.deps import RunDeps
+    from batten.agent.deps import Requests, RunDeps
     from batten.agent.rules.rule import Rule
     from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from batten.tools.contract import Tool
 
     Equip = Callable[[RunDeps, RunSettings], RunDeps]
+    Convene = Callable[["SessionSpec", RunDeps, RunSettings, Settings], Requests]
 
 Part = Literal["hooks", "skills", "mcp", "plugins"]
 
@@ -98,6 +99,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """Roles that answer requests, declared at each opening: only the earlier opening may have had a
     client.
     """
+    convene: "Convene | None" = None
+    """Holds the panels that rules name as resolvers; without it what they ask is denied."""
     elicits: bool = False
     """Tool servers may ask the resolvers for input."""
     lends_tools: bool = False

@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, cast
 
 from msgspec import Struct
 
@@ -10,6 +13,8 @@ from batten.journal.contract import SessionRow
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
 from batten.workspace.worktrees import Worktree, Worktrees, check_name
+
+T = TypeVar("T")
 
 
 class SessionWorktree(Struct, frozen=True):
@@ -69,21 +74,39 @@ async def open_worktree(
             tree = known.holding(earlier.workspace_path)
         if earlier is None or tree is None:
             return None
-        again, held = await asyncio.to_thread(known.reopen, tree)
+        again, held = await _in_thread(partial(known.reopen, tree))
         return _opened(spec, known, again, earlier.workspace_path, held, is_new=False)
     place = _place(spec)
     name = spec.worktree or f"run-{os.urandom(4).hex()}"
     check_name(name)
     found = None if earlier is None else known.holding(known.path_of(place, name))
     if found is None:
-        found = await asyncio.to_thread(
-            known.create, place, name, again=earlier is not None, branch=spec.worktree_base
+        found = await _in_thread(
+            partial(known.create, place, name, again=earlier is not None, branch=spec.worktree_base)
         )
         workspace = inside(found.path, place, found.repository)
         return _opened(spec, known, found, workspace, known.hold(found), is_new=True)
     workspace = inside(found.path, place, found.repository)
-    again, held = await asyncio.to_thread(known.reopen, found)
+    again, held = await _in_thread(partial(known.reopen, found))
     return _opened(spec, known, again, workspace, held, is_new=False)
+
+
+async def _in_thread(make: Callable[[], T]) -> T:
+    """Call `make` in a thread. Cancelling waits for it: nothing may be half made after that."""
+    work = asyncio.get_running_loop().run_in_executor(None, make)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if not work.cancelled() and work.exception() is None:
+            _let_go(work.result())
+        raise
+
+
+def _let_go(made: object) -> None:
+    """Give up the hold on a worktree that nobody waits for any more."""
+    if isinstance(made, tuple):
+        os.close(cast("tuple[Worktree, int]", made)[1])
 
 
 def _opened(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Literal
 
 from batten.contract.errors import CallerError, NotFound, ProviderError
+from batten.contract.tracing import current_traceparent
 from batten.workspace import keeper_messages as wire
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
@@ -78,7 +79,7 @@ class Keeper:
         for _ in range(2):
             link = await self._process().channel()
             environment = command_environment(
-                {**self.policy.added, **(env or {})},
+                {**self.policy.added, **_trace(), **(env or {})},
                 inherit=self.policy.inherit,
                 private_directory=link.private_directory,
                 source=self._environ,
@@ -208,3 +209,9 @@ def _raise_failure(control: Control, launch: Launch) -> None:
 def _close(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _trace() -> dict[str, str]:
+    """The span that a command belongs to, while tracing is on."""
+    span = current_traceparent.get()
+    return {"TRACEPARENT": span} if span else {}

@@ -8,8 +8,8 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 
 import msgspec
 from msgspec import Struct
@@ -26,11 +26,15 @@ from batten.workspace.git import (
 )
 
 BRANCHES = "batten/"
+WORKTREE_BUSY = "worktree_busy"
+"""The code of the conflict with another process that makes the same worktree."""
 CREATING_S = 120.0
 SETTLING_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OWN_NAMES = frozenset({"index"})
 _RECORDS = ".records"
+_RECORD = ".json"
+_MARK = ".making"
 
 
 class Worktree(Struct, frozen=True):
@@ -106,23 +110,62 @@ class Worktrees:
         check_name(name)
         found = _checked(directory)
         path = os.path.join(self._folder, _label(found), name)
-        if os.path.lexists(path):
-            raise _in_use(name, path, path)
         program = find_git(found, directory, self._environ)
         if program is None:
             raise CallerError("--worktree needs git, and there is none on PATH", code="usage")
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open_git(
-            found, program, self._environ, seconds=CREATING_S, with_worktrees=True
-        ) as git:
+        with (
+            self._making(path),
+            open_git(found, program, self._environ, seconds=CREATING_S, with_worktrees=True) as git,
+        ):
             begin = f"refs/heads/{branch}" if branch else commit or "HEAD"
-            made = self._add(git, found, path, name, begin, again=again)
-        self._record(made)
+            if again:
+                _remove_left(path)
+            with _aside(path) as aside:
+                made = self._add(git, found, path, aside, begin, again=again)
+                self._record(made)
+                os.rename(aside, path)
         return made
 
+    @contextmanager
+    def _making(self, path: str) -> Generator[None]:
+        """Mark a worktree as half made meanwhile, and remove what a killed process left of it.
+
+        Raises `Conflict` if something else is there, or another process makes it.
+        """
+        mark, name = self._mark_of(path), os.path.basename(path)
+        os.makedirs(os.path.dirname(mark), mode=0o700, exist_ok=True)
+        is_left = os.path.lexists(mark)
+        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(
+                    f"--worktree {name}: another process makes it now", code=WORKTREE_BUSY
+                ) from None
+            if is_left and os.fstat(held).st_nlink:
+                shutil.rmtree(path, ignore_errors=True)
+            if os.path.lexists(path):
+                if not is_left:
+                    os.unlink(mark)
+                raise _in_use(name, path, path)
+            try:
+                yield
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(mark)
+        finally:
+            os.close(held)
+
     def _add(
-        self, git: Git, found: Repository, path: str, name: str, begin: str, *, again: bool
+        self, git: Git, found: Repository, path: str, aside: str, begin: str, *, again: bool
     ) -> Worktree:
+        """Make a worktree aside that gets its place afterwards."""
+        name = os.path.basename(path)
         base = git.line("rev-parse", "--verify", "-q", f"{begin}^{{commit}}")
         if not base and begin.startswith("refs/heads/"):
             missing = begin.removeprefix("refs/heads/")
@@ -135,20 +178,20 @@ class Worktrees:
         exists = git.answer("rev-parse", "--verify", "-q", branch) is not None
         if exists and not again:
             raise _in_use(name, path, f"branch {BRANCHES}{name}")
-        how = [path, BRANCHES + name] if exists else ["-b", BRANCHES + name, path, base]
+        how = [aside, BRANCHES + name] if exists else ["-b", BRANCHES + name, aside, base]
         if again:
-            how.insert(0, "-f")  # git still lists a worktree whose folder was deleted
+            # git still lists a worktree whose folder was deleted, as locked if that was half made.
+            how = ["-f", "-f", *how]
         if git.answer("worktree", "add", "-q", *how) is None:
             problem = git.problem
-            shutil.rmtree(path, ignore_errors=True)
             if not exists:
                 git.answer("update-ref", "-d", branch, base)
             raise ProviderError(f"git could not make the worktree: {problem}", code="git_failed")
-        link = os.path.join(path, ".git")
+        link = os.path.join(aside, ".git")
         name_in_git = os.path.basename(first_text(link).strip())
         own = os.path.join(found.common, "worktrees", name_in_git)
-        with open(link, "w", errors="surrogateescape") as pointer:
-            pointer.write(f"gitdir: {own}\n")
+        _write_line(link, f"gitdir: {own}")
+        _write_line(os.path.join(own, "gitdir"), os.path.join(path, ".git"))
         os.makedirs(os.path.join(found.common, "logs"), exist_ok=True)
         return Worktree(path, name, found.top, found.common, own, base)
 
@@ -156,7 +199,7 @@ class Worktrees:
         """A worktree that was made before, made again if it is gone, and a hold on it."""
         held = self.hold(tree)
         try:
-            if not os.path.isdir(tree.path):
+            if not os.path.isdir(tree.path) or os.path.lexists(self._mark_of(tree.path)):
                 # Of the main working tree: the one it was made from may be gone as well.
                 place = os.path.dirname(tree.common)
                 tree = self.create(place, tree.name, again=True, commit=tree.base)
@@ -185,12 +228,37 @@ class Worktrees:
         finally:
             os.close(held)
 
-    def forget(self, tree: Worktree) -> None:
-        """Remove a worktree with what is in it, and its record. Its branch stays."""
-        for path in (tree.path, tree.own):
-            shutil.rmtree(path, ignore_errors=True)
+    def forget(self, path: str) -> bool:
+        """Remove the worktree that a path is in, with what is in it, and its record. Its branch
+        stays. False if a process works in it, or if it is none of ours.
+        """
+        label, _, rest = path.removeprefix(self._folder + "/").partition("/")
+        top = os.path.join(self._folder, label, rest.partition("/")[0])
+        if not path.startswith(top) or not rest:
+            return False
+        for known in (self._record_of(top), self._mark_of(top)):
+            with suppress(FileNotFoundError), open(known, "rb") as held:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                tree = self._recorded(top)
+                for folder in (top,) if tree is None else (top, tree.own):
+                    shutil.rmtree(folder, ignore_errors=True)
+                os.unlink(known)
+        _remove_left(top)
+        return True
+
+    def paths(self) -> list[str]:
+        """The worktrees that there are records of, also of half made ones."""
+        records = os.path.join(self._folder, _RECORDS)
+        found: set[str] = set()
         with suppress(FileNotFoundError):
-            os.unlink(self._record_of(tree.path))
+            for label in os.listdir(records):
+                for file in os.listdir(os.path.join(records, label)):
+                    name = file.removesuffix(_RECORD).removesuffix(_MARK)
+                    found.add(os.path.join(self._folder, label, name))
+        return sorted(found)
 
     def _settle(self, tree: Worktree) -> Settled:
         found = Repository(tree.path, tree.own, tree.common)
@@ -201,18 +269,36 @@ class Worktrees:
             with open_git(
                 found, program, self._environ, seconds=SETTLING_S, own_names=_OWN_NAMES
             ) as git:
-                reason = _content(git, tree) or _without_branch(git, tree)
-            if reason:
-                return Settled(True, reason)
-            shutil.rmtree(tree.path)
-            shutil.rmtree(tree.own)
+                if reason := _content(git, tree):
+                    return Settled(True, reason)
+                with self._removing(tree.path):
+                    if reason := _without_branch(git, tree):
+                        return Settled(True, reason)
+                    shutil.rmtree(tree.path)
+                    shutil.rmtree(tree.own)
         except OSError as error:
             return Settled(True, f"it could not be looked at or removed: {error}")
         return Settled(False, "it held nothing new")
 
+    @contextmanager
+    def _removing(self, path: str) -> Generator[None]:
+        """Mark a worktree as half removed meanwhile: after a kill, who goes on makes it again."""
+        mark = self._mark_of(path)
+        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+            os.unlink(mark)
+        finally:
+            os.close(held)
+
     def _record_of(self, path: str) -> str:
         label, name = path[len(self._folder) + 1 :].split("/")
-        return os.path.join(self._folder, _RECORDS, label, f"{name}.json")
+        return os.path.join(self._folder, _RECORDS, label, name + _RECORD)
+
+    def _mark_of(self, path: str) -> str:
+        """A file that is there while the worktree is being made or removed."""
+        return self._record_of(path).removesuffix(_RECORD) + _MARK
 
     def _record(self, tree: Worktree) -> None:
         record = self._record_of(tree.path)
@@ -226,6 +312,36 @@ class Worktrees:
                 return msgspec.json.decode(file.read(), type=Worktree)
         except (OSError, ValueError):
             return None
+
+
+@contextmanager
+def _aside(path: str) -> Generator[str]:
+    """A place for a worktree that is being made, removed in the end with what is there.
+
+    It is each maker's own: the git of a killed process may go on in its place for a while.
+    """
+    folder, name = os.path.split(path)
+    beside = os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
+    os.mkdir(beside, 0o700)
+    try:
+        yield os.path.join(beside, name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _remove_left(path: str) -> None:
+    """Remove what killed processes left beside a worktree's place."""
+    folder, name = os.path.split(path)
+    left = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}")
+    with suppress(FileNotFoundError):
+        for found in os.listdir(folder):
+            if left.fullmatch(found):
+                shutil.rmtree(os.path.join(folder, found), ignore_errors=True)
+
+
+def _write_line(path: str, line: str) -> None:
+    with open(path, "w", errors="surrogateescape") as file:
+        file.write(f"{line}\n")
 
 
 def check_name(name: str) -> None:

@@ -33,8 +33,9 @@ def test_the_command_that_was_asked_about_is_allowed(command: str) -> None:
 @given(commands, commands)
 def test_no_other_command_is_allowed(command: str, other: str) -> None:
     assume(command.strip() != other.strip())
-    # A line of nothing but the allowed command, joined with itself, is allowed too.
-    assume({part.strip() for part in re.split(JOINED, other)} - {command.strip(), ""})
+    # A line of nothing but the allowed command, joined with itself or negated, is allowed too.
+    parts = (re.sub(r"^(\s*!\s)*", "", part) for part in re.split(JOINED, other))
+    assume({part.strip() for part in parts} - {command.strip(), ""})
     rule = parse_rule("allow", grant_of("bash", {"command": command}), "grant")
     assert not matches(rule, BASH, {"command": other})
 

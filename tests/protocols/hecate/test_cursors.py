@@ -46,7 +46,7 @@ def test_line_61_the_header_alone_resumes() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["x", "1.5", "-2", "1 2", "٣", "0x1", "9" * 19, "9" * 400, "1\x00"]
+    "header", ["x", "1.5", "-2", "1 2", "٣", "0x1", str(2**64), "9" * 400, "1\x00"]
 )
 def test_line_41_a_header_that_is_no_cursor_is_refused(header: str) -> None:
     with pytest.raises(CallerError, match="Last-Event-ID") as caught:
@@ -54,11 +54,20 @@ def test_line_41_a_header_that_is_no_cursor_is_refused(header: str) -> None:
     assert len(caught.value.message) < 300
 
 
-@pytest.mark.parametrize("text", ["x", "", "null", "1.5", "-2", "9" * 19, "9" * 400])
+@pytest.mark.parametrize("text", ["x", "", "null", "1.5", "-2", str(2**64), "9" * 400])
 @pytest.mark.parametrize("type_", [EventsQuery, FeedQuery])
-def test_line_41_a_query_that_is_no_cursor_is_refused(text: str, type_: type) -> None:
-    with pytest.raises(ValidationError):
-        convert({"after_sequence": text}, type_, strict=False)
+def test_line_41_a_query_that_is_no_cursor_is_refused(
+    text: str, type_: type[EventsQuery] | type[FeedQuery]
+) -> None:
+    with pytest.raises((ValidationError, CallerError)):
+        start_of(convert({"after_sequence": text}, type_, strict=False).after_sequence)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1])
+def test_a_cursor_has_64_bits_as_a_sequence_has(number: int) -> None:
+    query = convert({"after_sequence": str(number)}, EventsQuery, strict=False)
+    assert start_of(query.after_sequence) == Start(2**63 - 1)
+    assert start_of(UNSET, str(number)) == Start(2**63 - 1, is_reconnect=True)
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", ""])
@@ -89,12 +98,14 @@ def test_the_feed_starts_at_position_zero() -> None:
         (UNSET, "12", True, True),
         (UNSET, "8", True, False),
         (UNSET, "9", False, False),
-        (9, None, True, False),
+        (9, None, True, True),
+        (9, None, False, False),
+        (8, None, True, False),
         (9, "2", True, True),
         (UNSET, None, True, False),
     ],
 )
-def test_only_a_reconnected_reader_with_all_events_of_an_ended_run_is_sent_away(
+def test_only_a_reader_with_all_events_of_an_ended_run_is_sent_away(
     query: object, header: str | None, ended: bool, over: bool
 ) -> None:
     start = start_of(query, header)  # type: ignore[arg-type]  # as from a query

@@ -95,7 +95,7 @@ def test_a_turn_to_repeat_from_is_a_number_from_one(turn: object) -> None:
 
 
 def test_a_run_is_not_continued_without_a_prompt() -> None:
-    for body in ({}, {"prompt": ""}, {"prompt": None}):
+    for body in ({}, {"prompt": ""}, {"prompt": " \n"}, {"prompt": None}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(body, ContinueRun)
 

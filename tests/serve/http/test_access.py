@@ -18,7 +18,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def test_loopback_is_open_until_there_is_a_key(server: Toy) -> None:
-    assert (await server.ask("GET", "/toy/page")).json["principal"] == "local"
+    assert (await server.ask("GET", "/toy/page")).json["principal"] == "operator"
     store = KeyStore(str(server.home))
     _, key = store.create("ci", "viewer")
     async with asyncio.timeout(PATIENCE_S):

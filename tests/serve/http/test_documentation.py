@@ -17,7 +17,7 @@ from batten.serve.http.errors import STATUS
 from batten.serve.http.limits import Limits
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.openapi import openapi
-from batten.serve.http.published import published
+from batten.serve.http.published import published, published_runner
 from batten.serve.http.server import ServeOptions, open_server
 from batten.serve.http.system import System, with_system
 from batten.serve.http.table import Surface
@@ -44,7 +44,11 @@ def to_text(document: dict[str, Any]) -> str:
     return msgspec.json.encode(document).decode()
 
 
-@pytest.mark.parametrize("document", [TOY, openapi(published(), "1")], ids=["toy", "published"])
+@pytest.mark.parametrize(
+    "document",
+    [TOY, openapi(published(), "1"), openapi(published_runner(), "1")],
+    ids=["toy", "published", "runner"],
+)
 def test_every_reference_leads_to_a_valid_schema(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     used = references(document)
@@ -56,13 +60,26 @@ def test_every_reference_leads_to_a_valid_schema(document: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("surface", published(), ids=lambda surface: surface.name)
 def test_a_published_route_is_complete(surface: Surface) -> None:
+    check_routes(surface)
+    for route in surface.routes:
+        assert route.scope != "public" or route.path == "/healthz"
+        assert route.method == "GET" or route.scope in ("operator", "admin")
+
+
+@pytest.mark.parametrize("surface", published_runner(), ids=lambda surface: surface.name)
+def test_a_published_route_of_a_runner_is_complete(surface: Surface) -> None:
+    check_routes(surface)
+    for route in surface.routes:
+        is_open = route.path.startswith("/.well-known/") or route.path in ("/healthz", "/readyz")
+        assert (route.scope == "public") == is_open
+
+
+def check_routes(surface: Surface) -> None:
     for route in surface.routes:
         assert route.path.startswith(surface.prefix)
         assert route.summary
         assert route.tag
         assert set(route.errors) <= set(STATUS)
-        assert route.scope != "public" or route.path == "/healthz"
-        assert route.method == "GET" or route.scope in ("operator", "admin")
 
 
 def test_an_operation_says_what_a_route_takes_and_gives() -> None:
@@ -97,14 +114,15 @@ def test_an_operation_says_what_a_route_takes_and_gives() -> None:
     assert list(stream["200"]["content"]) == ["text/event-stream"]
 
 
-def test_operations_have_names_of_their_own() -> None:
-    document = openapi(published(), "1")
+@pytest.mark.parametrize("surfaces", [published(), published_runner()], ids=["service", "runner"])
+def test_operations_have_names_of_their_own(surfaces: tuple[Surface, ...]) -> None:
+    document = openapi(surfaces, "1")
     found = [
         operation["operationId"]
         for operations in document["paths"].values()
         for operation in operations.values()
     ]
-    assert len(found) == len(set(found)) == sum(len(one.routes) for one in published())
+    assert len(found) == len(set(found)) == sum(len(one.routes) for one in surfaces)
 
 
 class Loading(HTMLParser):

@@ -11,7 +11,7 @@ async def test_a_body_becomes_a_value_and_an_answer_json(server: Toy) -> None:
     answer = await server.ask("POST", "/toy/notes", {"text": "hello", "unknown": [1]})
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json == {
-        "data": {"id": "note_0", "text": "hello", "by": "local"},
+        "data": {"id": "note_0", "text": "hello", "by": "operator"},
         "object": "note",
     }
     assert (await server.ask("GET", "/toy/notes/note_0")).json == answer.json
@@ -80,18 +80,18 @@ async def test_no_content_has_no_body(server: Toy) -> None:
 async def test_a_query_becomes_a_value(server: Toy) -> None:
     answer = await server.ask("GET", "/toy/page?limit=7&after=-1&tag=a+b&tag=%C3%A9&unknown=1&x")
     assert answer.json["query"] == {"limit": 7, "after": -1, "tag": ["a b", "é"]}
-    assert (await server.ask("GET", "/toy/page")).json["query"] == {
-        "limit": 50,
-        "after": None,
-        "tag": [],
-    }
+    for nothing in ("", "?", "?limit=&after=&tag="):
+        assert (await server.ask("GET", f"/toy/page{nothing}")).json["query"] == {
+            "limit": 50,
+            "after": None,
+            "tag": [],
+        }
 
 
 @pytest.mark.parametrize(
     ("query", "field", "message"),
     [
         ("limit=abc", "limit", "the parameter `limit` must be an integer, such as 10"),
-        ("limit=", "limit", "the parameter `limit` must be an integer, such as 10"),
         ("limit=1e2", "limit", "the parameter `limit` must be an integer, such as 10"),
         ("limit=%E0%A5%A7", "limit", "the parameter `limit` must be an integer, such as 10"),
         ("limit=0", "limit", "`limit` in the query: expected an integer >= 1"),
@@ -126,7 +126,7 @@ async def test_a_wrong_query_names_the_field_and_what_would_be_right(
         (
             b'{"text":"a","colour":"green"}',
             "colour",
-            "`colour` in the body: invalid enum value 'green'",
+            "`colour` in the body: expected one of blue, red, got 'green'",
         ),
         (
             b'{"text":"a","size":1.5}',

@@ -169,7 +169,7 @@ async def test_the_owner_has_a_socket_without_keys(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         connection = await server.opened.connect_unix(path)
         answer = await connection.ask("GET", "/toy/page", headers={"Host": "any"})
-        assert (answer.status, answer.json["principal"]) == (200, "local")
+        assert (answer.status, answer.json["principal"]) == (200, "operator")
         assert (await (await server.connect()).ask("GET", "/toy/page")).status == 401
         server.process.send_signal(signal.SIGTERM)
         assert (await ended(server.process))[0] == 0
@@ -197,6 +197,35 @@ async def test_a_socket_left_by_a_killed_server_is_replaced_and_a_living_one_is_
             assert (await (await second.connect()).ask("GET", "/toy/page")).status == 200
         connection = await server.opened.connect_unix(path)
         assert (await connection.ask("GET", "/toy/page")).status == 200
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+async def test_the_server_that_still_runs_takes_over_the_socket(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    path = tmp_path / "serve.sock"
+    given = {"unix_socket": str(path)}
+    async with program(tmp_path, **given) as first, program(tmp_path, **given) as second:
+        first.process.send_signal(end)
+        await first.process.wait()
+
+        connection = await _connected(second, path)
+
+        assert (await connection.ask("GET", "/toy/page")).status == 200
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        second.process.send_signal(signal.SIGTERM)
+        assert (await ended(second.process))[0] == 0
+    assert not path.exists()
+
+
+async def _connected(server: Program, path: Path) -> Connection:
+    """A connection as soon as the socket is served."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await server.opened.connect_unix(path)
+            except OSError:
+                await asyncio.sleep(0.01)  # nothing tells when a file appears
 
 
 def certificate(folder: Path) -> dict[str, str]:
@@ -267,5 +296,5 @@ async def test_the_log_has_an_object_a_line_with_the_request_id(tmp_path: Path) 
         ("info", "request", 204),
     ]
     assert logged[3]["note_id"] == "n1"
-    assert (logged[0]["path"], logged[0]["principal"]) == ("/toy/notes", "local")
+    assert (logged[0]["path"], logged[0]["principal"]) == ("/toy/notes", "operator")
     assert "a secret of the code" in logged[1]["error"]

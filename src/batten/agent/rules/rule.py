@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from batten.agent.rules import globs
 from batten.agent.rules.shell import NAMES
@@ -53,6 +53,8 @@ class Rule(Struct, frozen=True):
     action: Verdict
     pattern: str
     source: str = "cli"
+    panel: str | UnsetType = UNSET
+    """The panel that answers in place of the resolvers, if the rule asks."""
 
     def __str__(self) -> str:
         return f"{self.action} {self.pattern}"

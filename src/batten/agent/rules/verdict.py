@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
+from batten.agent.rules.rule import GRANT, Rule, is_about, matches, may_match, pattern_of
 from batten.contract.facts.policy import Verdict
 from batten.tools.contract import Tool, judged
 
@@ -42,6 +42,8 @@ class Decision(Struct, frozen=True):
     decided_by: str
     rule: str = ""
     """The rule that asks, with its source; the refusal of a call nobody approved names it."""
+    panel: str = ""
+    """The panel to ask, in place of the resolvers."""
 
 
 # `agent` is allowed: a child run is held to the same rules, mode and budget as its parent.
@@ -101,7 +103,25 @@ def decide(
     if mode == "auto" and tool.effect in _UNCHANGING and not explicit:
         return Decision("allow", f"{name} changes nothing", "mode:auto")
     asking = f"{rule} ({rule.source})" if rule is not None else ""
-    return Decision("ask", found.reason or f"{name} needs approval", author, asking)
+    panel = _panel(rule, about, tool, arguments, workspace)
+    return Decision("ask", found.reason or f"{name} needs approval", author, asking, panel)
+
+
+def _panel(
+    by: Rule | None,
+    rules: Sequence[Rule],
+    tool: Tool,
+    arguments: dict[str, Any],
+    workspace: str,
+) -> str:
+    """The panel that answers for a person: only if every rule that asks names this one."""
+    if by is None or not by.panel:
+        return ""
+    asking = [rule for rule in rules if rule.action == "ask"]
+    others = [rule for rule in asking if rule.panel != by.panel]
+    if any(may_match(rule, tool, arguments, workspace) for rule in others):
+        return ""
+    return by.panel
 
 
 def _found(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str) -> _Found:

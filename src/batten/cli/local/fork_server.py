@@ -21,6 +21,7 @@ from batten.cli.local.caller_check import peer_of, why_refused
 from batten.cli.stdin import read_for
 from batten.control.pool import die_with_parent
 from batten.control.supervisor import BEAT_S
+from batten.serve.local_socket import LocalSocket, why_not_taken
 
 MOST = 64
 """Children at once; further callers run in their own process."""
@@ -63,7 +64,9 @@ class ForkServer:
 
     def __init__(self, home: str, parent_pipe: int | None) -> None:
         self._parent_pipe = parent_pipe
-        self._path = os.path.join(home, request.SOCKET)
+        self._socket = LocalSocket(os.path.join(home, request.SOCKET))
+        self._listening: socket.socket | None = None
+        self._complaint = ""
         self._children: dict[int, socket.socket] = {}
         self._wake_read, self._wake_write = os.pipe()
         self._stopping = False
@@ -74,7 +77,6 @@ class ForkServer:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service sends SIGTERM after it
         signal.signal(signal.SIGALRM, self._cancel_all)
-        self._listening = _bound(self._path)
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
@@ -86,32 +88,50 @@ class ForkServer:
 
     def run(self) -> int:
         poll = select.poll()
-        poll.register(self._listening, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
         if self._parent_pipe is not None:
             poll.register(self._parent_pipe, select.POLLIN)
             die_with_parent()
-        beat_ms = None if self._parent_pipe is None else 1000 * BEAT_S
         while self._children or not self._stopping:
             if self._parent_pipe is not None:
                 _beat()
-            for descriptor, _ in poll.poll(beat_ms):
-                if descriptor == self._listening.fileno():
-                    self._accept()
-                elif descriptor == self._parent_pipe:
-                    os._exit(1)  # children die with us
-                else:
+            if self._listening is None and not self._stopping:
+                self._listen(poll)
+            is_idle = self._parent_pipe is None and self._listening is not None
+            for descriptor, _ in poll.poll(None if is_idle else 1000 * BEAT_S):
+                if descriptor == self._wake_read:
                     _drain(self._wake_read)
                     self._reap()
-            if self._stopping and self._listening.fileno() >= 0:
+                elif descriptor == self._parent_pipe:
+                    os._exit(1)  # children die with us
+                elif self._listening is not None:
+                    self._accept(self._listening)
+            if self._stopping and self._listening is not None:
                 poll.unregister(self._listening)
                 self._listening.close()
-                _remove(self._path)
+                self._listening = None
+                self._socket.release()
         return 0
 
-    def _accept(self) -> None:
+    def _listen(self, poll: "select.poll") -> None:
+        """Take the socket, unless another service of this home has it."""
         try:
-            connection, _ = self._listening.accept()
+            bound = self._socket.take()
+        except OSError as error:
+            complaint = f"cannot serve on the socket {self._socket.path}: {why_not_taken(error)}"
+            if complaint != self._complaint:
+                sys.stderr.write(f"batten: {complaint}\n")
+                self._complaint = complaint
+            return
+        if bound is not None:
+            bound.setblocking(False)
+            bound.listen(_BACKLOG)
+            poll.register(bound, select.POLLIN)
+            self._listening = bound
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            connection, _ = listening.accept()
         except OSError:
             return
         if len(self._children) >= MOST:
@@ -131,7 +151,9 @@ class ForkServer:
                 signal.signal(number, signal.SIG_DFL)
             _end_with_parent()
             os.setsid()
-            self._listening.close()
+            if self._listening is not None:
+                self._listening.close()
+            self._socket.leave()
             os.close(self._wake_read)
             os.close(self._wake_write)
             for other in self._children.values():
@@ -285,26 +307,6 @@ def _two(connection: socket.socket) -> bytes:
 
 def _exited(code: int) -> bytes:
     return request.EXITED + bytes([code & 0xFF])
-
-
-def _bound(path: str) -> socket.socket:
-    """The socket, for its owner only."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    _remove(path)
-    mask = os.umask(0o177)
-    try:
-        listening.bind(path)
-    finally:
-        os.umask(mask)
-    listening.listen(_BACKLOG)
-    return listening
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
 
 
 def _drain(pipe: int) -> None:

@@ -29,7 +29,8 @@ def server_of(options: Namespace, environ: Mapping[str, str]) -> str:
 
 def link_of(options: Namespace, environ: Mapping[str, str], server: str) -> "Link":
     """The link to a service; only commands that ask one load its client."""
-    from batten.client.link import SILENT_S, Link
+    from batten.client.frames import SILENT_S
+    from batten.client.link import Link
 
     silent_s = seconds_of(environ, TIMEOUT_VARIABLE, SILENT_S)
     return Link(server, _key_of(options, environ), silent_s=silent_s)

@@ -8,6 +8,7 @@ See `docs/client.md`.
 
 from batten.client import About as About
 from batten.client import Answer as Answer
+from batten.client import ArtifactInfo as ArtifactInfo
 from batten.client import BattenError as BattenError
 from batten.client import CallerError as CallerError
 from batten.client import ClientTool as ClientTool
@@ -25,17 +26,21 @@ from batten.client import JournalEvent as JournalEvent
 from batten.client import Launch as Launch
 from batten.client import NoAnswer as NoAnswer
 from batten.client import NoOutput as NoOutput
+from batten.client import NoReply as NoReply
 from batten.client import NotFound as NotFound
 from batten.client import NotStarted as NotStarted
 from batten.client import Outcome as Outcome
 from batten.client import Output as Output
 from batten.client import PeerError as PeerError
+from batten.client import PendingRequest as PendingRequest
 from batten.client import Picture as Picture
 from batten.client import Problem as Problem
 from batten.client import RequestResolved as RequestResolved
 from batten.client import Result as Result
 from batten.client import RunInfo as RunInfo
 from batten.client import RunStarted as RunStarted
+from batten.client import ServerError as ServerError
+from batten.client import ServerRefused as ServerRefused
 from batten.client import Start as Start
 from batten.client import Status as Status
 from batten.client import StructuredResult as StructuredResult
@@ -48,6 +53,7 @@ from batten.client import ToolProposed as ToolProposed
 from batten.client import ToolStarted as ToolStarted
 from batten.client import Transport as Transport
 from batten.client import Unknown as Unknown
+from batten.client import Unreachable as Unreachable
 from batten.client import Usage as Usage
 from batten.client import UtilityRefused as UtilityRefused
 from batten.client import WorkerClosed as WorkerClosed
@@ -61,6 +67,8 @@ from batten.client.sync.requests import ElicitationAsked as ElicitationAsked
 from batten.client.sync.requests import QuestionAsked as QuestionAsked
 from batten.client.sync.requests import Request as Request
 from batten.client.sync.requests import RetryAsked as RetryAsked
+from batten.client.sync.server import Server as Server
+from batten.client.sync.server import connect as connect
 from batten.client.sync.tools import client_tool as client_tool
 from batten.client.sync.worker import Command as Command
 from batten.client.sync.worker import Run as Run

@@ -33,6 +33,14 @@ from batten.contract.facts.error import (
 )
 from batten.contract.facts.gap import GapArtifactCapped, GapEventsPruned, GapRunDisconnected
 from batten.contract.facts.hook import HookCompleted, HookDispatched
+from batten.contract.facts.macp import (
+    MacpCommitmentEvaluated,
+    MacpFrameObserved,
+    MacpMessageAccepted,
+    MacpRunDescribed,
+    MacpSessionBound,
+    MacpSessionChanged,
+)
 from batten.contract.facts.policy import PolicyModelRewrote, PolicyToolBlocked, PolicyToolDecided
 from batten.contract.facts.run import (
     RunCancelled,
@@ -169,6 +177,12 @@ __all__ = [
     "GapRunDisconnected",
     "HookCompleted",
     "HookDispatched",
+    "MacpCommitmentEvaluated",
+    "MacpFrameObserved",
+    "MacpMessageAccepted",
+    "MacpRunDescribed",
+    "MacpSessionBound",
+    "MacpSessionChanged",
     "PolicyModelRewrote",
     "PolicyToolBlocked",
     "PolicyToolDecided",

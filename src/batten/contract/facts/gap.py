@@ -22,9 +22,10 @@ class GapRunDisconnected(Fact, frozen=True):
     since_sequence: int
     since_at: str
     reason: str
-    """`worker_lost`: its process is known to have ended. `worker_lease_expired`: it did not renew
-    its lease in time."""
+    """`worker_lease_expired`; earlier versions wrote `worker_lost` if its process had ended."""
     prior_worker_id: str | UnsetType = UNSET
+    worker_exited: bool | UnsetType = UNSET
+    """Its process is known to have ended. Otherwise it did not renew its lease in time."""
 
 
 class GapArtifactCapped(Fact, frozen=True):

@@ -37,6 +37,11 @@ class RunQueued(Fact, frozen=True):
     """Workers claim runs of a higher priority first; 0 if absent."""
     by: str | UnsetType = UNSET
     """Who queued it, where a client of the service did."""
+    traceparent: str | UnsetType = UNSET
+    """The span that queued it, of a request or of a parent's call, as W3C Trace Context spells
+    it."""
+    identity: dict[str, str] | UnsetType = UNSET
+    """Ids of those it works for, as its launcher named them: organisation, user, trace."""
 
 
 class RunStarted(Fact, frozen=True):
@@ -116,6 +121,8 @@ class RunResumedFromEvent(Fact, frozen=True):
     from_run_id: str
     from_sequence: int
     prior_cost_micros_usd: int
+    reason: str | UnsetType = UNSET
+    """Why a client asked for it."""
 
 
 class RunCheckpointSaved(Fact, frozen=True):

@@ -18,6 +18,8 @@ class SessionOpened(Fact, frozen=True):
     forked_at_run_id: str | UnsetType = UNSET
     forked_at_sequence: int | UnsetType = UNSET
     """The last fact of that run that belongs to this session's history."""
+    identity: dict[str, str] | UnsetType = UNSET
+    """Ids of those it works for, as its launcher named them."""
 
 
 class SessionConfigured(Fact, frozen=True):

@@ -13,7 +13,6 @@ from typing import Any, Unpack
 from batten.contract.errors import NotFound
 from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind
-from batten.journal.appending import RunState
 from batten.journal.contract import (
     ArtifactRow,
     Body,
@@ -26,7 +25,8 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
+from batten.journal.created import row_of
+from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.followers import FEED, PAGE, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.leasing import waits_for_worker
@@ -102,10 +102,12 @@ class MemoryJournal(JournalHandle):
         with self._store.mutex:
             return self._store.page(run_id, after, limit)
 
-    async def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
+    async def feed(
+        self, *, after: int = 0, limit: int = PAGE, **filters: Unpack[FeedFilters]
+    ) -> list[Stored]:
         self._check()
         with self._store.mutex:
-            return self._store.feed(after, limit)
+            return self._store.feed(after, limit, filters)
 
     def follow_queue(self) -> AsyncGenerator[None, None]:
         return wake_ups(self._store.queue.following(FEED, 0), nullcontext(), self._is_closed)
@@ -113,7 +115,7 @@ class MemoryJournal(JournalHandle):
     def run_now(self, run_id: str) -> RunRow | None:
         self._check()
         run = self._store.find_run(run_id)
-        return None if run is None else _row_of(run)
+        return None if run is None else row_of(run)
 
     async def position(self) -> int:
         self._check()
@@ -137,7 +139,7 @@ class MemoryJournal(JournalHandle):
         self._check()
         with self._store.mutex:
             states = [index.state for index in self._store.runs.values()]
-        rows = [_row_of(state) for state in states if waits_for_worker(state)]
+        rows = [row_of(state) for state in states if waits_for_worker(state)]
         return sorted(rows, key=lambda row: -row.priority)[:limit]
 
     async def held(self, *, limit: int = 1000) -> list[RunRow]:
@@ -148,7 +150,7 @@ class MemoryJournal(JournalHandle):
         """Rows of all runs and session streams, oldest first."""
         self._check()
         with self._store.mutex:
-            return [_row_of(index.state) for index in self._store.runs.values()]
+            return [row_of(index.state) for index in self._store.runs.values()]
 
     async def session(self, session_id: str) -> SessionRow | None:
         self._check()
@@ -160,6 +162,9 @@ class MemoryJournal(JournalHandle):
         self._check()
         with self._store.mutex:
             rows = sorted(self._store.sessions.values(), key=_recency, reverse=True)
+            status = filters.pop("status", None)
+            if status is not None:
+                rows = [row for row in rows if self._store.status_of(row) == status]
         wanted = (
             row
             for row in rows
@@ -319,17 +324,6 @@ class MemoryJournal(JournalHandle):
         error = self.unheard.first()
         if error is not None:
             raise lost(error)
-
-
-def _row_of(run: RunState) -> RunRow:
-    state, fold = _STATE, run.fold
-    values = {
-        name: getattr(run if name in state else fold, name) for name in RunRow.__struct_fields__
-    }
-    return RunRow(**values)
-
-
-_STATE = frozenset(RunState.__struct_fields__)
 
 
 def _recency(row: SessionRow) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts import Fact, GapEventsPruned
 from batten.contract.ids import Minter
+from batten.contract.outcomes import RunStatus
 from batten.journal.appending import Clock, Prepared, RunState
 from batten.journal.contract import (
     ArtifactRow,
@@ -26,6 +27,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
+from batten.journal.filters import FeedFilters
 from batten.journal.followers import Followers, Wakeup
 from batten.journal.handle import append
 from batten.journal.leasing import waits_for_worker
@@ -220,16 +222,26 @@ class MemoryStore:
         last = min(len(index.types), first + max(0, limit))
         return [self._at(index, place) for place in range(first, last)]
 
-    def feed(self, after: int, limit: int) -> list[Stored]:
+    def feed(self, after: int, limit: int, filters: FeedFilters) -> list[Stored]:
+        types, task_id, until = filters.get("types"), filters.get("task_id"), filters.get("until")
+        last = len(self._feed_keys) if until is None else min(until, len(self._feed_keys))
         page: list[Stored] = []
-        for place in range(max(0, after), len(self._feed_keys)):
+        for place in range(max(0, after), last):
             if len(page) >= limit:
                 break
             index = self._by_key[self._feed_keys[place]]
             within = self._feed_sequences[place] - index.state.base_sequence
-            if within >= 0:  # else it was pruned
-                page.append(self._at(index, within))
+            if within < 0 or task_id not in (None, index.state.task_id):  # < 0: it was pruned
+                continue
+            stored = self._at(index, within)
+            if types is None or stored.type in types:
+                page.append(stored)
         return page
+
+    def status_of(self, session: SessionRow) -> RunStatus:
+        """That of the session's last run; queued if it has none."""
+        run = self.find_run(session.last_run_id or "")
+        return "queued" if run is None else run.fold.status
 
     def keep_body(self, digest: str, data: bytes) -> None:
         self.keep_spooled(digest, iter((data,)))

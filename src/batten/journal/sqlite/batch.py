@@ -6,6 +6,7 @@ not affect the others of its group. Used by the writer's thread alone.
 
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import TypeVar
 
 import msgspec
@@ -106,7 +107,7 @@ class Batch:
 
     def _start_over(self) -> None:
         self._events: list[EventRow] = []
-        self._new: list[RunState] = []
+        self._new: dict[int, RunState] = {}
         self._tips: dict[int, tuple[int, bytes, int]] = {}
         self._folds: dict[int, RunFold] = {}
         self._rows = Changes()
@@ -227,11 +228,10 @@ class Batch:
     def stage(
         self, before: RunState, prepared: Prepared, bodies: Sequence[Body], *, is_new: bool = False
     ) -> None:
-        if is_new:
-            self._new.append(before)
-            self.next_key += 1
         after, stored, changes = prepared.after, prepared.stored, prepared.changes
         key = after.key
+        if is_new:
+            self.next_key += 1
         self._events += [
             (
                 one.position,
@@ -245,11 +245,14 @@ class Batch:
             for one, chain in zip(stored, prepared.chains, strict=True)
         ]
         self.next_position += len(stored)
-        self._tips[key] = (after.next_sequence, after.head, key)
-        if after.fold is not before.fold:
-            self._folds[key] = after.fold
-            if waits_for_worker(after):
-                self._queued = True
+        if is_new or key in self._new:
+            self._new[key] = after
+        else:
+            self._tips[key] = (after.next_sequence, after.head, key)
+            if after.fold is not before.fold:
+                self._folds[key] = after.fold
+        if after.fold is not before.fold and waits_for_worker(after):
+            self._queued = True
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)
         self._rows.sessions.update(changes.sessions)
@@ -309,7 +312,7 @@ class Batch:
     def flush(self) -> None:
         """Write the staged rows, so that a statement can see them. The transaction stays open."""
         db = self.db
-        for run in self._new:
+        for run in self._new.values():
             insert_run(db, run)
         if self._events:
             db.executemany(INSERT_EVENT, self._events)
@@ -335,11 +338,15 @@ class Batch:
             self.db.execute("DELETE FROM reservations WHERE run_id = ?", (run_id,))
 
     def _replace(self, row: RequestRow | ArtifactRow | SessionRow | LedgerRow) -> None:
-        names = row.__struct_fields__
-        # Not `OR REPLACE`: that would reset the columns that are not part of the row.
-        self.db.execute(
-            f"INSERT INTO {TABLE_OF[type(row)]} ({', '.join(names)})"
-            f" VALUES ({', '.join('?' * len(names))}) ON CONFLICT DO UPDATE"
-            f" SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
-            values_of(row),
-        )
+        self.db.execute(_replacing(type(row)), values_of(row))
+
+
+@cache
+def _replacing(type_: type[Struct]) -> str:
+    """Not `OR REPLACE`: that would reset the columns that are not part of the row."""
+    names = type_.__struct_fields__
+    return (
+        f"INSERT INTO {TABLE_OF[type_]} ({', '.join(names)})"
+        f" VALUES ({', '.join('?' * len(names))}) ON CONFLICT DO UPDATE"
+        f" SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
+    )

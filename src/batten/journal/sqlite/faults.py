@@ -62,3 +62,18 @@ def faults_typed(home: str, db: Database | None = None) -> Generator[None]:
         yield
     except (apsw.Error, OSError, UnicodeDecodeError) as error:
         raise typed(error, home, db.system_errno if db else 0) from error
+
+
+@contextmanager
+def side_faults(path: str, remedy: str = "") -> Generator[None]:
+    """Turn errors of a file beside the journal into typed ones; `remedy` is for a damaged one."""
+    try:
+        yield
+    except apsw.BusyError as error:
+        raise errors.StoreBusy(f"other processes held {path} for too long") from error
+    except apsw.FullError as error:
+        raise errors.StoreFull(f"there is no room for {path}") from error
+    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+        raise errors.StoreReadOnly(f"{path} cannot be written: {error}") from error
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+        raise errors.StoreDamaged(f"{path} is damaged: {error}{remedy and '; '}{remedy}") from error

@@ -22,8 +22,8 @@ class Inbox(Generic[T]):
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._gathered: list[T] = []
-        self._planned: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
-        """The loop that rings at the latest, with its timer."""
+        self._planned: asyncio.AbstractEventLoop | None = None
+        """The loop with a timer that rings. One timer serves all jobs of its time."""
         self._rung = False
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closed = False
@@ -34,12 +34,19 @@ class Inbox(Generic[T]):
             self._gathered.append(item)
             if loop is None or len(self._gathered) >= _MOST:
                 self._ring()
-            elif self._planned is None or self._planned[0] is not loop:  # which may be closed
-                self._planned = (loop, loop.call_later(LINGER_S, self.ring))
+            elif self._planned is not loop:  # another loop may be closed
+                self._planned = loop
+                loop.call_later(LINGER_S, self._on_timer)
 
     def ring(self) -> None:
         """Wake the writer's thread for the queued jobs."""
         with self._mutex:
+            if self._gathered:
+                self._ring()
+
+    def _on_timer(self) -> None:
+        with self._mutex:
+            self._planned = None
             if self._gathered:
                 self._ring()
 
@@ -56,15 +63,10 @@ class Inbox(Generic[T]):
 
     def take(self, most: int) -> list[T]:
         """The first `most` jobs."""
-        loop = _running_loop()
         with self._mutex:
             taken = self._gathered[:most]
             del self._gathered[:most]
             self._rung = False
-            if self._planned is not None and not self._gathered:
-                if self._planned[0] is loop:
-                    self._planned[1].cancel()  # only its own loop may; else the timer does little
-                self._planned = None
             return taken
 
     def _ring(self) -> None:

@@ -18,7 +18,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
+from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.schema import open_for_reading
@@ -33,7 +33,13 @@ _PAGE = (
 )
 _FEED = (
     "SELECT position, run, sequence, type, body FROM events"
-    " WHERE position > ? AND run NOT IN (SELECT run FROM removals) ORDER BY position LIMIT ?"
+    " WHERE {where} AND run NOT IN (SELECT run FROM removals) ORDER BY position LIMIT ?"
+)
+_FEED_OF_TASK = (
+    "SELECT position, run, sequence, type, body FROM events WHERE position IN (SELECT position"
+    " FROM events INDEXED BY events_place WHERE run IN (SELECT key FROM runs WHERE task_id = ?)"
+    " AND {where} AND run NOT IN (SELECT run FROM removals) ORDER BY position LIMIT ?)"
+    " ORDER BY position"
 )
 
 
@@ -54,6 +60,9 @@ def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
         raise StoreDamaged(f"a stored row of {type_.__name__} cannot be read: {error}") from error
 
 
+_OF_LAST_RUN = {
+    "status = ?": "coalesce((SELECT status FROM runs WHERE run_id = last_run_id), 'queued') = ?"
+}
 _OF_RUNS = {
     f"{name} = ?": f"run_id IN (SELECT run_id FROM runs WHERE {name} = ?)"
     for name in ("task_id", "session_id")
@@ -128,13 +137,28 @@ class Reader:
             rows = self.all(_PAGE, (self._key(run_id), after, limit))
         return [Stored(place, run_id, number, type_, body) for place, number, type_, body in rows]
 
-    def feed(self, after: int, limit: int) -> list[Stored]:
+    def feed(self, after: int, limit: int, filters: FeedFilters) -> list[Stored]:
         names = self._names
         page: list[Stored] = []
-        for position, key, sequence, type_, body in self.all(_FEED, (after, limit)):
+        for position, key, sequence, type_, body in self._feed(after, limit, filters):
             name = names.get(key) or self._name(key)
             page.append(Stored(position, name, sequence, type_, body))
         return page
+
+    def _feed(self, after: int, limit: int, filters: FeedFilters) -> list[tuple[Any, ...]]:
+        types, task_id, until = filters.get("types"), filters.get("task_id"), filters.get("until")
+        where = "position > ?"
+        bindings: list[int | str] = [after]
+        if until is not None:
+            where += " AND position <= ?"
+            bindings.append(until)
+        if types is not None:
+            where += f" AND type IN ({', '.join('?' * len(types))})"
+            bindings += sorted(types)
+        if task_id is None:
+            return self.all(_FEED.format(where=where), (*bindings, limit))
+        # From the runs of the task, by index; the facts themselves are read for the page only.
+        return self.all(_FEED_OF_TASK.format(where=where), (task_id, *bindings, limit))
 
     def _key(self, run_id: str) -> int:
         rows = self.all("SELECT key FROM runs WHERE run_id = ?", (run_id,))
@@ -190,6 +214,7 @@ class Reader:
 
     def sessions(self, after: str | None, limit: int, filters: SessionFilters) -> list[SessionRow]:
         where, bindings = _conditions("updated_at", filters)
+        where = [_OF_LAST_RUN.get(condition, condition) for condition in where]
         if after is not None:
             where.append("(updated_at, session_id) < (?, ?)")
             bindings += after.split(" ", 1)

@@ -313,12 +313,16 @@ def open_for_reading(path: str, patience_s: float) -> Database:
             raise StoreReadOnly(f"{path} has a log that cannot be read here: {error}") from error
         db = open_immutable(path)
         version = user_version(db)
-    if version == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:
-        raise NotFound(f"the journal at {path} is only being created")
+    if version == 0:
+        if not db.execute("SELECT count(*) FROM sqlite_schema").get:
+            db.close()
+            raise NotFound(f"the journal at {path} is only being created")
+        version = user_version(db)  # tables and version are committed together, perhaps just now
     if version > VERSION:
         db.close()
         raise too_new(path, version)
     if version <= 0:
+        db.close()
         raise StoreDamaged(f"{path} is a database, but not a journal")
     if version < VERSION:
         # Reading never writes: what the old format lacks is in tables and views of our own.

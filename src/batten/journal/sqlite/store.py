@@ -22,7 +22,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
+from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.followers import FEED, PAGE, Followers, Wakeup, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.pruned import KeptBase
@@ -156,8 +156,10 @@ class SqliteJournal(JournalHandle):
     async def held(self, *, limit: int = 1000) -> list[RunRow]:
         return self._read().held(limit)
 
-    async def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
-        return self._read().feed(after, limit)
+    async def feed(
+        self, *, after: int = 0, limit: int = PAGE, **filters: Unpack[FeedFilters]
+    ) -> list[Stored]:
+        return self._read().feed(after, limit, filters)
 
     def read_now(self, run_id: str, *, after: int = -1, limit: int = PAGE) -> list[Stored]:
         return self._read().page(run_id, after, limit)

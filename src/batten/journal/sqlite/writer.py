@@ -128,7 +128,7 @@ class Writer:
 
     def write_here(self) -> None:
         """Write the queued jobs on this thread, if that is allowed and no lock is in the way."""
-        if time.monotonic() < self._shunned_until or not self._may_write():
+        if not self._may_write() or time.monotonic() < self._shunned_until:
             return
         if not self._writing.acquire(blocking=False):
             return
@@ -156,10 +156,11 @@ class Writer:
         self._refuse_rest()
 
     def _write_some(self) -> bool:
+        """Write one group. Returns whether there may be another."""
         with self._writing:
             group = self._inbox.take(_GROUP_JOBS)
             self._write(group)
-        return bool(group)
+        return len(group) == _GROUP_JOBS
 
     def _refuse_rest(self) -> None:
         while jobs := self._inbox.take(_GROUP_JOBS):

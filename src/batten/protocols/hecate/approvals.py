@@ -42,6 +42,7 @@ class ResolveApproval(Struct, frozen=True, kw_only=True):
             pattern=_any_case(SPELLINGS),
             max_length=100,
             extra_json_schema={"examples": ["approve", "reject"]},
+            extra={"expected": f"one of {', '.join(SPELLINGS)}"},
         ),
     ]
     """`approve` (or `approved`), or `reject` (or `rejected`, `deny`, `denied`), in any case."""
@@ -92,6 +93,9 @@ class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_at: str = ""
     """When the question counts as refused."""
     resolved_at: str = ""
+    trace_id: str = ""
+    """That of its run."""
+    span_id: str = ""
 
 
 class ApprovalReply(Struct, frozen=True, tag_field="object", tag="task_approval"):

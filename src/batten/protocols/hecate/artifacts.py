@@ -42,7 +42,11 @@ _HIDDEN_METADATA = frozenset({"sealed_artifact_id", CREATED_ONCE})
 _Instant = Annotated[datetime, Meta(tz=True)]
 _Mime = Annotated[
     str,
-    Meta(pattern=rf"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?{END}", max_length=200),
+    Meta(
+        pattern=rf"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?{END}",
+        max_length=200,
+        extra={"expected": "a media type, as text/plain"},
+    ),
 ]
 
 

@@ -92,16 +92,22 @@ def mode_of(name: str) -> WorkspaceMode:
             return "clone"
 
 
+def named_source(task: TaskCreated) -> str:
+    """The directory that a task names to work in or to copy; empty if it names none."""
+    return task.working_directory or task.repo or ""
+
+
 def source_of(task: TaskCreated) -> str:
     """The directory that a task works in or copies; empty for an empty workspace.
 
     Raises `CallerError` if the mode needs one. Whether it exists is for the caller to see.
     """
-    source = task.working_directory or task.repo or ""
+    source = named_source(task)
     if not source and task.workspace_mode != "clone":
         raise CallerError(
             f"workspace_mode {task.workspace_mode} needs a working_directory: the absolute path of"
-            " an existing directory"
+            " an existing directory",
+            code="workspace_invalid",
         )
     return source
 

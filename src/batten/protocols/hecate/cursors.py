@@ -10,10 +10,10 @@ import re
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.errors import CallerError
-from batten.protocols.hecate.vocabulary import LARGEST
+from batten.protocols.hecate.vocabulary import LARGEST, LARGEST_CURSOR
 
 START = -1
-_NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
+_NUMBER = re.compile(r"-1|[0-9]{1,20}", re.ASCII)
 _NO_WEIGHT = re.compile(r"q\s*=\s*0(\.0*)?\s*$")
 
 
@@ -27,17 +27,20 @@ class Start(Struct, frozen=True):
 
 
 def start_of(after_sequence: int | UnsetType, last_event_id: str | None = None) -> Start:
-    """Where to begin, by the query and the header. Raises `CallerError` for a bad header."""
+    """Where to begin, by the query and the header. Raises `CallerError` for a bad cursor."""
     after = START if after_sequence is UNSET else after_sequence
-    if not last_event_id:
-        return Start(after)
-    return Start(max(after, _number(last_event_id)), is_reconnect=True)
+    if after > LARGEST_CURSOR:
+        raise CallerError(f"`after_sequence` in the query: expected an integer <= {LARGEST_CURSOR}")
+    if last_event_id:
+        after = max(after, _number(last_event_id))
+    # No event has a larger number than the store holds.
+    return Start(min(after, LARGEST), is_reconnect=bool(last_event_id))
 
 
 def _number(last_event_id: str) -> int:
     text = last_event_id.strip()
     number = int(text) if _NUMBER.fullmatch(text) else None
-    if number is None or number > LARGEST:
+    if number is None or number > LARGEST_CURSOR:
         raise CallerError(
             f"Last-Event-ID {last_event_id[:40]!r} is not the id of an event of this stream; send"
             " the last `id` that you received, or leave the header out"
@@ -51,10 +54,10 @@ def position_of(start: Start) -> int:
 
 
 def is_at_end(start: Start, *, ended: bool, last_sequence: int) -> bool:
-    """Whether a reconnected reader has all events of an ended run: the answer is 204, which stops
-    a browser's `EventSource`.
+    """Whether a reader has all events of an ended run: the answer is 204, which stops a browser's
+    `EventSource`. It would open an empty stream again and again.
     """
-    return ended and start.is_reconnect and start.after >= last_sequence
+    return ended and 0 <= last_sequence <= start.after
 
 
 def wants_stream(accept: str | None, *, wants_page: bool) -> bool:

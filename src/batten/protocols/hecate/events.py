@@ -74,9 +74,14 @@ class StateQuery(Struct, frozen=True, kw_only=True):
 class AppendEvent(Struct, frozen=True, kw_only=True):
     """An event of your own for a run's history."""
 
-    type: Annotated[str, Meta(pattern=rf"^external(\.[a-z][a-z0-9_]*)+{END}", max_length=100)] = (
-        "external.event"
-    )
+    type: Annotated[
+        str,
+        Meta(
+            pattern=rf"^external(\.[a-z][a-z0-9_]*)+{END}",
+            max_length=100,
+            extra={"expected": "a type that begins with external., as external.note"},
+        ),
+    ] = "external.event"
     """It begins with `external.`: other types are the service's own."""
     step_id: Short = ""
     status: Short = ""

@@ -30,7 +30,8 @@ class ResumeRun(Struct, frozen=True, kw_only=True):
 class ContinueRun(Struct, frozen=True, kw_only=True):
     """Continue an ended run of an agent with another message."""
 
-    prompt: Annotated[Long, Meta(min_length=1)]
+    prompt: Annotated[Long, Meta(min_length=1, pattern=r"\S", extra={"expected": "a text"})]
+    """Not blank."""
 
 
 class RetryFromTurn(Struct, frozen=True, kw_only=True):
@@ -83,6 +84,9 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: str
     started_at: str = ""
     finished_at: str = ""
+    trace_id: str = ""
+    """The trace of the request that queued it, else one of its own."""
+    root_span_id: str = ""
 
 
 class RunReply(Struct, frozen=True, tag_field="object", tag="task_run"):

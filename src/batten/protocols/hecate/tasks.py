@@ -31,7 +31,14 @@ _Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
 class McpServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool server that the agent of a task may use: either `command` or `url` is given."""
 
-    name: Annotated[str, Meta(pattern=f"^[A-Za-z0-9](_?[A-Za-z0-9-])*{END}", max_length=32)]
+    name: Annotated[
+        str,
+        Meta(
+            pattern=f"^[A-Za-z0-9](_?[A-Za-z0-9-])*{END}",
+            max_length=32,
+            extra={"expected": "letters, digits, hyphens and single underscores"},
+        ),
+    ]
     """Unique in the task; its tools are named `mcp__NAME__TOOL`. Up to 32 letters, digits, hyphens
     and single underscores."""
     command: Line = ""
@@ -176,6 +183,9 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the first run began to execute."""
     finished_at: str = ""
     """When the latest run ended; missing while one is queued, runs or waits."""
+    root_trace_id: str = ""
+    """The trace of its first run."""
+    latest_trace_id: str = ""
 
 
 class TaskReply(Struct, frozen=True, tag_field="object", tag="task"):
@@ -193,7 +203,13 @@ class TaskList(
     """Pass it as `cursor` to get the next page; missing on the last one."""
 
 
-TaskCursor = Annotated[str, Meta(pattern=rf"^[0-9T:.Z-]{{1,40}} [!-~]{{1,200}}{END}")]
+TaskCursor = Annotated[
+    str,
+    Meta(
+        pattern=rf"^[0-9T:.Z-]{{1,40}} [!-~]{{1,200}}{END}",
+        extra={"expected": "the next_cursor of a page"},
+    ),
+]
 """When the last task of a page was updated, and its session."""
 
 
@@ -217,6 +233,8 @@ class TaskDetails(Struct, frozen=True, kw_only=True):
     total_cost_micros_usd: int | UnsetType = UNSET
     started_at: str = ""
     last_error: str = ""
+    root_trace_id: str = ""
+    latest_trace_id: str = ""
 
 
 _NO_TASK_DETAILS = TaskDetails()
@@ -249,6 +267,8 @@ def task_object(
         "updated_at": session.updated_at,
         "started_at": details.started_at,
         "last_error": details.last_error,
+        "root_trace_id": details.root_trace_id,
+        "latest_trace_id": details.latest_trace_id,
         "pending_approval_count": details.pending_approval_count,
         "run_count": details.run_count,
         "step_count": details.step_count,

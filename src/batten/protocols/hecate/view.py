@@ -22,6 +22,7 @@ from batten.protocols.hecate.rows import RunLike
 from batten.protocols.hecate.runs import ACTIVE, Run, RunDetails, error_of, run_object
 from batten.protocols.hecate.step_fold import StepFold
 from batten.protocols.hecate.steps import Step
+from batten.protocols.hecate.traces import span_of, trace_of
 
 _MAX_FILES = 50
 """Files that the timeline names of those that a command changed."""
@@ -93,6 +94,8 @@ class RunView:
         self._artifacts: dict[str, _Artifact] = {}
         self._others: dict[int, Activity] = {}
         """Other items of the timeline, by the sequence of their fact."""
+        self._is_whole = True
+        """False if the beginning of the run was pruned: then nothing in it can be counted."""
         self._pending = 0
         self._approval_count = 0
         self._artifact_count = 0
@@ -104,10 +107,14 @@ class RunView:
         self.event_type = ""
         self.started_at = ""
         self.last_error = ""
+        self.traceparent = ""
+        """The span of the request that queued the run."""
         self.turn: TurnCost | UnsetType = UNSET
         """Set if the last fact ended a turn."""
 
     def take(self, envelope: Envelope) -> None:
+        if self.sequence < 0:
+            self._is_whole = envelope.sequence == 0
         self.sequence, self.event_type = envelope.sequence, envelope.type
         self.turn = UNSET
         if envelope.sequence == 0:
@@ -154,9 +161,11 @@ class RunView:
             last_sequence=self.sequence,
             last_error=self.last_error or run.last_error,
             started_at=self.started_at or run.started_at,
-            step_count=self.step_count,
-            approval_count=self._approval_count,
-            artifact_count=self._artifact_count,
+            trace_id=trace_of(row.run_id, self.traceparent),
+            root_span_id=span_of(row.run_id),
+            step_count=self.step_count if self._is_whole else UNSET,
+            approval_count=self._approval_count if self._is_whole else UNSET,
+            artifact_count=self._artifact_count if self._is_whole else UNSET,
             prior_cost_micros_usd=self._prior or run.prior_cost_micros_usd,
         )
 
@@ -181,6 +190,7 @@ class RunView:
         self.status = "queued"
         if fact.prior_cost_micros_usd is not UNSET:
             self._prior = fact.prior_cost_micros_usd
+        self.traceparent = fact.traceparent or ""
 
     def started(self, envelope: Envelope, fact: f.RunStarted) -> None:
         self.status = "awaiting_approval" if self._pending else "running"

@@ -10,20 +10,31 @@ END = r"$(?!\n)"
 """The end of a pattern: in Python `$` alone also accepts a line feed there."""
 _ULID = f"[0-9A-HJKMNP-TV-Z]{{26}}{END}"
 
-TaskId = Annotated[str, Meta(pattern=f"^task_{_ULID}")]
-RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}")]
-SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}")]
-ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}")]
+
+def _id(prefix: str, thing: str) -> Meta:
+    """The ids of a thing; `expected` tells a client that sent another text."""
+    words = f"the id of {thing}: {prefix} and 26 letters and digits"
+    return Meta(pattern=f"^{prefix}{_ULID}", extra={"expected": words})
+
+
+TaskId = Annotated[str, _id("task_", "a task")]
+RunId = Annotated[str, _id("run_", "a run")]
+SessionId = Annotated[str, _id("chat_", "a session")]
+ArtifactId = Annotated[str, _id("art_", "an artifact")]
 
 TaskStatus = RunStatus
 Priority = Literal["low", "normal", "high", "urgent"]
 
 LARGEST = 2**63 - 1
-"""The largest number that a cursor or an amount can have."""
+"""The largest number that the store holds."""
 MAX_TEXT = 1 << 20
 """Characters of a prompt, a file's content or any other long text in a request."""
 
-Cursor = Annotated[int, Meta(ge=-1, le=LARGEST)]
+LARGEST_CURSOR = 2**64 - 1
+"""A sequence is an unsigned number of 64 bits on the wire."""
+
+# msgspec takes no bound of more than 63 bits; `cursors.start_of` checks it.
+Cursor = Annotated[int, Meta(ge=-1, extra_json_schema={"maximum": LARGEST_CURSOR})]
 Amount = Annotated[int, Meta(ge=0, le=LARGEST)]
 Limit = Annotated[int, Meta(ge=1, le=LARGEST)]
 Short = Annotated[str, Meta(max_length=200)]

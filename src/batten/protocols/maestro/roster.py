@@ -84,6 +84,10 @@ class Roster:
         return timestamp((seen_ms + self.timings.connection_idle_ms) * 1_000_000)
 
     @property
+    def connection_count(self) -> int:
+        return len(self._members)
+
+    @property
     def subscriber_count(self) -> int:
         return len(self._subscribed)
 

@@ -9,8 +9,8 @@ from batten.serve.http.guard import Guard
 from batten.serve.http.keys import KeyRing
 from batten.serve.http.table import RANKS, Authenticate, Principal, Route
 
-LOCAL = Principal("local", "admin")
-"""The user of this machine, where no key is wanted."""
+LOCAL = Principal("operator", "admin")
+"""The user of this machine, where no key is wanted; protocols call such a user the operator."""
 PUBLIC = Principal("anonymous", "public")
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,7 @@ from batten.serve.http.deadlines import Deadlines, Late
 from batten.serve.http.errors import HttpError, Problem, problem
 from batten.serve.http.guard import check_repeated
 from batten.serve.http.limits import Limits, RateLimit
-from batten.serve.http.logs import request_id_of_log
+from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
 from batten.serve.http.routing import Router, names
 from batten.serve.http.sse import Receive, Send, Streams, close_source
@@ -39,6 +39,14 @@ _JSON = (b"content-type", b"application/json")
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _GONE = 499
 """Counted for a client that left before its request was complete."""
+
+
+class Writing(Protocol):
+    """Counts requests that may change something."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class _Row:
@@ -93,7 +101,9 @@ class App:
         *,
         limits: Limits | None = None,
         metrics: Metrics | None = None,
+        writing: Writing | None = None,
     ) -> None:
+        """`writing` is told of each request that may change something."""
         self.surfaces = tuple(surfaces)
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
@@ -104,6 +114,7 @@ class App:
         prefix = f"req_{secrets.token_hex(8)}"
         self._request_ids = (f"{prefix}{number:08x}" for number in count())
         self._active = 0
+        self._writing = writing
         # The longest prefix first: the most special surface answers for an unknown path.
         self._shapes = sorted(self.surfaces, key=lambda surface: -len(surface.prefix))
         self._elsewhere = self.metrics.route("other", "other")
@@ -169,11 +180,16 @@ class App:
             exchange.request_id = next(self._request_ids)
         request_id_of_log.set(exchange.request_id)
         self._active += 1
+        writing = None if exchange.method in _READS else self._writing
+        if writing is not None:
+            writing.begin()
         try:
             try:
                 answer = await self._answer(exchange, door)
             finally:
                 self._active -= 1
+                if writing is not None:
+                    writing.end()
             status = await self._send(exchange, answer)
         except ClientGone:
             status = _GONE
@@ -374,7 +390,7 @@ def _record(level: int, exchange: _Exchange, status: int, duration_s: float) -> 
     fields |= {name: value for name, value in exchange.params.items() if name.endswith("_id")}
     if exchange.principal is not None:
         fields["principal"] = exchange.principal.name
-    _log.log(level, "request", extra={"fields": fields})
+    log_request(_log, level, fields)
 
 
 def _as_bytes(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

@@ -23,13 +23,20 @@ STATUS: dict[str, int] = {
     "unsupported_model": 400,
     "bad_bundle": 400,
     "protocol_error": 400,
+    "invalid_config": 400,
+    "export_path_escapes": 400,
+    "export_path_unavailable": 400,
     "unauthorized": 401,
     "forbidden": 403,
     "refused": 403,
     "not_found": 404,
+    "stale_session": 404,
+    "stale_connection": 404,
     "method_not_allowed": 405,
     "request_body_timeout": 408,
     "conflict": 409,
+    "controller_lease_held": 409,
+    "runtime_owned_elsewhere": 409,
     "request_too_large": 413,
     "unsupported_media_type": 415,
     "range_not_satisfiable": 416,
@@ -43,6 +50,7 @@ STATUS: dict[str, int] = {
     "internal_error": 500,
     "gateway_error": 500,
     "store_damaged": 500,
+    "runtime_failed": 500,
     "provider_error": 502,
     "provider_auth_failed": 502,
     "provider_unavailable": 502,
@@ -89,14 +97,6 @@ _FOR_OPERATORS: dict[str, str] = {
     "store_damaged": "Run batten verify, and restore a backup if it finds damage.",
     "config": "Run batten doctor on the server.",
 }
-
-_OF_STORE: dict[str, str] = {
-    "store_busy": "the store is busy: others hold it",
-    "store_full": "the disk of the store is full",
-    "store_read_only": "the store cannot be written",
-    "store_damaged": "the store is damaged",
-}
-"""What clients are told of the store's errors: their own texts name paths of the server."""
 
 _RETRY_S = {"runtime_not_ready": 1, "store_busy": 1, "overloaded": 1, "request_timeout": 1}
 
@@ -171,8 +171,7 @@ def problem(error: BaseException, request_id: str) -> Problem:
         headers = (*headers, ("retry-after", str(retry_s)))
     message = error.message
     if isinstance(error, JournalError):
-        told = _OF_STORE.get(error.code, "the store failed")
-        message = f"{told}; the server's log has the reason under this request id"
+        message = f"{error.plain}; the server's log has the reason under this request id"
     return Problem(
         status=status_of(error),
         code=error.code,

@@ -22,9 +22,31 @@ _ALWAYS = (
 _WITH_KEY = ("unauthorized", "rate_limit_exceeded")
 _WITH_BODY = ("request_body_timeout", "request_too_large")
 _WITH_JSON = ("unsupported_media_type",)
+_EVENT: Json = {
+    "type": "object",
+    "description": "One server-sent event of the stream, by its fields.",
+    "properties": {
+        "id": {"type": "string", "description": "For `Last-Event-ID`."},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["data"],
+}
 
 
-def openapi(surfaces: Iterable[Surface], version: str) -> Json:
+class About(Struct, frozen=True, kw_only=True):
+    """What a document describes."""
+
+    title: str = "Batten"
+    text: str = "Agent runs over HTTP: create, follow, steer and inspect them."
+    key_header: str = "X-Api-Key"
+    """Takes a key, as `Authorization: Bearer` does."""
+
+
+SERVICE = About()
+
+
+def openapi(surfaces: Iterable[Surface], version: str, about: About = SERVICE) -> Json:
     """The document of all surfaces."""
     rows = [(surface, route) for surface in surfaces for route in surface.routes]
     schemas = _Schemas(rows)
@@ -34,16 +56,16 @@ def openapi(surfaces: Iterable[Surface], version: str) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Batten",
+            "title": about.title,
             "version": version,
-            "description": "Agent runs over HTTP: create, follow, steer and inspect them.",
+            "description": about.text,
         },
         "paths": paths,
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
-                "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+                "key": {"type": "apiKey", "in": "header", "name": about.key_header},
             },
         },
     }
@@ -69,7 +91,8 @@ class _Schemas:
     def __init__(self, rows: list[tuple[Surface, Route]]) -> None:
         types: list[Any] = []
         for surface, route in rows:
-            found = (route.query, route.reply, surface.error_reply, route.body)
+            others = (type_ for _, type_ in route.other_replies)
+            found = (route.query, route.reply, surface.error_reply, body_type(route), *others)
             types += [one for one in found if one not in (None, bytes)]
         # Types such as `dict[str, int]` cannot be told apart by identity.
         self._places: dict[str, int] = {}
@@ -135,14 +158,23 @@ def _parameters(route: Route, schemas: _Schemas) -> list[Json]:
             if "description" in property_:
                 parameter["description"] = property_["description"]
             found.append(parameter)
+    for name, about in route.headers:
+        header: Json = {"name": name, "in": "header", "required": False, "description": about}
+        found.append({**header, "schema": {"type": "string"}})
     return found
 
 
+def body_type(route: Route) -> Any:
+    """The type of a route's body, as it is documented."""
+    return route.body if route.body_type is None else route.body_type
+
+
 def _body(route: Route, schemas: _Schemas) -> Json:
-    if route.body is bytes:
+    type_ = body_type(route)
+    if type_ is bytes:
         content: Json = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
     else:
-        content = {"application/json": {"schema": schemas.of(route.body)}}
+        content = {"application/json": {"schema": schemas.of(type_)}}
     return {"required": not route.body_optional, "content": content}
 
 
@@ -156,7 +188,7 @@ def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
     elif route.status != 204 and not route.streams:
         content[route.content_type] = {}
     if route.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": _EVENT}
     headers = {"X-Request-Id": {"schema": {"type": "string"}}}
     success: Json = {"description": HTTPStatus(route.status).phrase, "headers": headers}
     if content:
@@ -166,12 +198,17 @@ def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
         responses["204"] = {"description": "The stream has ended; a reader need not come back."}
     by_status: dict[int, list[str]] = {}
     for code in error_codes(route):
-        by_status.setdefault(STATUS[code], []).append(f"`{code}`")
+        name = surface.error_names.get(code, code)
+        by_status.setdefault(STATUS[code], []).append(f"`{name}`")
     for status, codes in by_status.items():
+        told = [type_ for one, type_ in route.other_replies if one == status]
+        shapes = [schemas.of(type_) for type_ in (surface.error_reply, *told)]
         responses[str(status)] = {
             "description": ", ".join(codes),
             "headers": headers,
-            "content": {"application/json": {"schema": schemas.of(surface.error_reply)}},
+            "content": {
+                "application/json": {"schema": {"anyOf": shapes} if told else shapes[0]},
+            },
         }
     responses["431"] = {"description": "The request line and headers are too long. No body."}
     return responses

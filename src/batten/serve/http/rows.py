@@ -10,16 +10,26 @@ from msgspec import UNSET, Struct
 
 from batten.contract.errors import NotFound
 from batten.journal.contract import ArtifactRow, Journal, RequestRow, RunRow, SessionRow
+from batten.journal.workers import is_abandoned
+from batten.protocols.hecate.errors import ErrorReply
 from batten.protocols.rows import PREFIX, ArtifactsQuery, Ids, IdsQuery, RequestsQuery, RunsQuery
+from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.table import Call, Route, Surface
 
 Row = TypeVar("Row")
 
 
+class RunState(RunRow, frozen=True, kw_only=True):
+    """The row of a run, with its state for people."""
+
+    state: str
+    """Its outcome if it has ended, `abandoned` if its worker is gone, else its status."""
+
+
 class RunRows(Struct, frozen=True, tag_field="object", tag="runs"):
     """Runs of all sessions, the newest first."""
 
-    data: list[RunRow]
+    data: list[RunState]
 
 
 class RequestRows(Struct, frozen=True, tag_field="object", tag="requests"):
@@ -32,13 +42,13 @@ class ArtifactRows(Struct, frozen=True, tag_field="object", tag="artifacts"):
 
 async def list_runs(call: Call) -> RunRows:
     journal: Journal = call.service
-    return RunRows(await journal.runs(**_given(call.query)))
+    return RunRows([_told(row) for row in await journal.runs(**_given(call.query))])
 
 
-async def get_run(call: Call) -> RunRow:
+async def get_run(call: Call) -> RunState:
     journal: Journal = call.service
     run_id = call.params["run_id"]
-    return _found(await journal.run(run_id), f"no run is named {run_id}")
+    return _told(_found(await journal.run(run_id), f"no run is named {run_id}"))
 
 
 async def get_session(call: Call) -> SessionRow:
@@ -80,6 +90,11 @@ async def get_artifact(call: Call) -> ArtifactRow:
     return _found(await journal.artifact(artifact_id), f"no artifact is named {artifact_id}")
 
 
+def _told(row: RunRow) -> RunState:
+    state = "abandoned" if is_abandoned(row) else row.outcome or row.status
+    return RunState(**msgspec.structs.asdict(row), state=state)
+
+
 def _given(query: RunsQuery) -> dict[str, Any]:
     fields = msgspec.structs.asdict(query)
     return {name: value for name, value in fields.items() if value is not UNSET}
@@ -107,7 +122,7 @@ def _row(path: str, handler: Any, summary: str, reply: Any, query: Any = None) -
 
 ROUTES = (
     _row("/runs", list_runs, "Runs of all sessions, the newest first", RunRows, RunsQuery),
-    _row("/runs/{run_id}", get_run, "The row of a run", RunRow),
+    _row("/runs/{run_id}", get_run, "The row of a run", RunState),
     _row("/sessions/{session_id}", get_session, "The row of a session", SessionRow),
     _row("/ids", list_ids, "Ids in a range, to complete a prefix", Ids, IdsQuery),
     _row("/requests", list_requests, "Requests of a run, or the unanswered ones of all runs",
@@ -120,4 +135,11 @@ ROUTES = (
 
 def rows(journal: Journal | None) -> Surface:
     """The surface; without a journal, to document it."""
-    return Surface(name="rows", prefix=PREFIX, routes=ROUTES, service=journal)
+    return Surface(
+        name="rows",
+        prefix=PREFIX,
+        routes=ROUTES,
+        service=journal,
+        error=hecate_problem,
+        error_reply=ErrorReply,
+    )

@@ -2,14 +2,12 @@
 
 import asyncio
 import errno
-import fcntl
 import logging
 import os
 import resource
 import signal
 import socket
 import ssl
-import stat
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
@@ -24,6 +22,7 @@ from batten.serve.http.guard import Guard
 from batten.serve.http.keys import KeyRing, KeyStore
 from batten.serve.http.limits import Limits
 from batten.serve.http.listener import Listener, Tls
+from batten.serve.local_socket import RETRY_S, LocalSocket, why_not_taken
 
 _log = logging.getLogger("batten.http")
 _LAST_S = 0.5
@@ -56,29 +55,81 @@ Opening = Callable[[], AbstractAsyncContextManager[App]]
 class Server:
     """A running server."""
 
-    def __init__(self, app: App, listeners: list[Listener], url: str) -> None:
+    def __init__(self, app: App, listeners: list[Listener], url: str, local: "_Local") -> None:
         self._app = app
         self._listeners = listeners
+        self._local = local
         self.url = url
         """Where it listens: `http://127.0.0.1:8765`."""
 
     async def stop(self, grace_s: float) -> None:
         """End streams, let requests finish for so long, and cut the others."""
         self._app.close()
-        for listener in self._listeners:
+        listeners = [*self._listeners, *self._local.stop()]
+        for listener in listeners:
             listener.stop()
-        if not await self._closed(grace_s):
+        if not await _closed(listeners, grace_s):
             _log.warning("%d requests were cut after %g s", self._app.abort(), grace_s)
-            await self._closed(_LAST_S)
+            await _closed(listeners, _LAST_S)
 
-    async def _closed(self, timeout_s: float) -> bool:
+
+async def _closed(listeners: list[Listener], timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            for listener in listeners:
+                await listener.closed()
+    except TimeoutError:
+        return False
+    return True
+
+
+class _Local:
+    """The socket for the owner of the home. If another server has it, this one takes it over
+    when that one has ended.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Take it if it is free; empty for none. Raises `CallerError`."""
+        self._socket = LocalSocket(path) if path else None
+        self._bound: socket.socket | None = None
+        self._listener: Listener | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        if self._socket is None:
+            return
         try:
-            async with asyncio.timeout(timeout_s):
-                for listener in self._listeners:
-                    await listener.closed()
-        except TimeoutError:
-            return False
-        return True
+            self._bound = self._socket.take()
+        except OSError as error:
+            raise _config(f"cannot serve on the socket {path}: {why_not_taken(error)}") from error
+        if self._bound is None:
+            _log.info("another server has the socket %s until it ends", path)
+
+    def listen(self, listener: Callable[[socket.socket], Listener]) -> None:
+        """Serve it, now or once it is free."""
+        if self._socket is None:
+            return
+        try:
+            bound = self._bound or self._socket.take()
+        except OSError as error:
+            _log.warning("the socket %s: %s", self._socket.path, why_not_taken(error))
+            bound = None
+        if bound is not None:
+            self._listener = listener(bound)
+            return
+        loop = asyncio.get_running_loop()
+        self._retry = loop.call_later(RETRY_S, self.listen, listener)
+
+    def stop(self) -> list[Listener]:
+        """Leave the socket to another server; the listener that is still to be stopped."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self.release()
+        return [] if self._listener is None else [self._listener]
+
+    def release(self) -> None:
+        if self._bound is not None:
+            self._bound.close()  # without effect on a listener, which took it over
+        if self._socket is not None:
+            self._socket.release()
 
 
 def serve(
@@ -94,15 +145,16 @@ def serve(
     threads of Granian do not survive: `os._exit`.
     """
     with ExitStack() as stack:
-        sockets = _bind(options, stack)
-        asyncio.run(_serve(opening, options, sockets, before_stop))
+        network, local = _bind(options, stack)
+        asyncio.run(_serve(opening, options, network, local, before_stop))
     return 0
 
 
 async def _serve(
     opening: Opening,
     options: ServeOptions,
-    sockets: list[socket.socket],
+    network: socket.socket,
+    local: _Local,
     before_stop: Callable[[], Awaitable[None]] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -117,7 +169,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     async with opening() as app, app.running():
-        server = _listen(app, options, sockets)
+        server = _listen(app, options, network, local)
         # A closed stdout is no reason to end.
         with suppress(OSError):
             sys.stdout.write(f"listening on {server.url}\n")
@@ -132,17 +184,16 @@ async def _serve(
 async def open_server(app: App, options: ServeOptions) -> AsyncGenerator[Server]:
     """Serve inside a running loop, without signals."""
     with ExitStack() as stack:
-        sockets = _bind(options, stack)
+        network, local = _bind(options, stack)
         async with app.running():
-            server = _listen(app, options, sockets)
+            server = _listen(app, options, network, local)
             try:
                 yield server
             finally:
                 await server.stop(app.limits.grace_s)
 
 
-def _listen(app: App, options: ServeOptions, sockets: list[socket.socket]) -> Server:
-    network = sockets[0]
+def _listen(app: App, options: ServeOptions, network: socket.socket, local: _Local) -> Server:
     address = network.getsockname()
     is_local = ip_address(address[0]).is_loopback
     # Accepted sockets inherit these. The kernel cuts off a peer that takes nothing of an answer
@@ -151,26 +202,25 @@ def _listen(app: App, options: ServeOptions, sockets: list[socket.socket]) -> Se
     network.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     network.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     guard = Guard(is_local=is_local, own_names=options.allow_hosts)
-    doors = [network_door(KeyRing(KeyStore(options.home)), guard, is_local=is_local), local_door()]
+    door = network_door(KeyRing(KeyStore(options.home)), guard, is_local=is_local)
     host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
     url = f"{'https' if options.tls else 'http'}://{host}:{address[1]}"
     most = _most_connections(app.limits)
-    listeners = [
-        Listener(one, app.endpoint(door), app.limits, most, options.tls if door.guard else None)
-        for one, door in zip(sockets, doors, strict=False)
-    ]
-    return Server(app, listeners, url)
+    listener = Listener(network, app.endpoint(door), app.limits, most, options.tls)
+    owners = app.endpoint(local_door())
+    local.listen(lambda bound: Listener(bound, owners, app.limits, most))
+    return Server(app, [listener], url, local)
 
 
-def _bind(options: ServeOptions, stack: ExitStack) -> list[socket.socket]:
-    """The TCP socket, then the Unix socket if one is wanted."""
+def _bind(options: ServeOptions, stack: ExitStack) -> tuple[socket.socket, _Local]:
+    """The TCP socket, and the Unix socket if one is wanted."""
     if options.tls is not None:
         _check_tls(options.tls)
-    sockets = [_bind_tcp(options)]
-    stack.callback(sockets[0].close)
-    if options.unix_socket and (local := _bind_unix(options.unix_socket, stack)) is not None:
-        sockets.append(local)
-    return sockets
+    network = _bind_tcp(options)
+    stack.callback(network.close)
+    local = _Local(options.unix_socket)
+    stack.callback(local.release)
+    return network, local
 
 
 def _bind_tcp(options: ServeOptions) -> socket.socket:
@@ -217,35 +267,6 @@ def _check_keys(options: ServeOptions) -> None:
             f"{options.host} is served with API keys only: anyone who reaches it could run"
             " commands here. Create one: batten keys create NAME --scope admin"
         )
-
-
-def _bind_unix(path: str, stack: ExitStack) -> socket.socket | None:
-    """A socket that only its owner can open. One that a killed server left is replaced.
-
-    None if another server listens there, which serves as well.
-    """
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    stack.callback(bound.close)
-    try:
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        stack.callback(os.close, lock)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _log.info("another server has the socket %s", path)
-            return None
-        with suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(path).st_mode):
-                os.unlink(path)
-        bound.bind(path)
-        # Nobody can connect before it listens.
-        os.chmod(path, 0o600)
-    except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
-        why = "another file is there" if in_use else error.strerror or str(error)
-        raise _config(f"cannot serve on the socket {path}: {why}") from error
-    stack.callback(os.unlink, path)
-    return bound
 
 
 def _check_tls(tls: Tls) -> None:

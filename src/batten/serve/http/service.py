@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from batten import __version__
+from batten.control.gathering import Gathering
 from batten.control.reconciler import Reconciler, Sweeper
 from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Staff, Supervisor
@@ -18,9 +19,15 @@ from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
+from batten.serve.http.macp.service import RunService
+from batten.serve.http.macp.surface import macp
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.rows import rows
+from batten.serve.http.sink_gauges import SinkGauges
+from batten.serve.http.sinks.service import SinkService
+from batten.serve.http.sinks.surface import sinks as sinks_surfaces
 from batten.serve.http.system import System, with_system
+from batten.sinks.process import SinkProcess
 from batten.wiring.opener import SessionOpener
 
 
@@ -36,28 +43,38 @@ async def service(
     opener: SessionOpener,
     staff: Staff,
     callers: tuple[str, ...],
+    sinks: SinkProcess,
     policy: RetentionPolicy,
     limits: Limits | None = None,
+    runtime: tuple[str, ...] = (),
 ) -> AsyncGenerator[App]:
     """The application, while its workers run. `callers` is the command that starts the process for
-    what `batten -p` hands over.
+    what `batten -p` hands over, `runtime` that of the coordination runtime; `sinks` keeps the
+    process that tells others what happens.
     """
-    tasks = Tasks(opener.journal, opener.home, opener.base)
+    gathering = Gathering()
+    tasks = Tasks(opener.journal, opener.home, opener.base, gathering)
     supervisor = Supervisor(staff, lambda: reconciler.look())
-    forking = replace(staff, command=callers, count=1, memory_mib=0)
+    forking = replace(staff, commands=(callers,), memory_mib=0)
     printing = Supervisor(forking, lambda: reconciler.look())
+    coordinating = replace(forking, commands=(runtime,) if runtime else ())
+    coordination = Supervisor(coordinating, lambda: None)
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
+    telling = SinkService(opener.journal, opener.home)
+    observing = RunService(opener.journal, opener.home)
+    tasks.on_removed = observing.forget
     metrics = Metrics()
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
+    SinkGauges(opener.journal, opener.home).add_to(metrics)
 
     async def check_store() -> str:
         await opener.journal.version()
         return ""
 
     async def check_workers() -> str:
-        return "" if supervisor.pids or not staff.count else "no worker runs"
+        return "" if supervisor.pids or not staff.commands else "no worker runs"
 
     system = System(
         version=__version__,
@@ -66,15 +83,20 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            parts = (supervisor, printing, reconciler, Sweeper(tasks), retention, fanout)
-            duties = [group.create_task(part.run()) for part in parts]
+            staffs = (supervisor, printing, coordination)
+            parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
+            duties = [group.create_task(part.run()) for part in (*parts, observing)]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
-                surface = hecate(Service(tasks, fanout, retention, lambda: len(supervisor.pids)))
-                surfaces = with_system([surface, rows(opener.journal)], system)
-                yield App(surfaces, limits=limits, metrics=metrics)
+                served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
+                served.recorder = telling
+                others = (rows(opener.journal), *sinks_surfaces(telling), macp(observing))
+                surfaces = with_system([hecate(served), *others], system)
+                yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
             finally:
                 for duty in duties:
                     duty.cancel()
     finally:
+        observing.close()
+        telling.close()
         opener.close()

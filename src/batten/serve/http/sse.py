@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from batten.contract.errors import BattenError, NotReady
+from batten.contract.errors import BattenError, JournalError, NotReady
 from batten.serve.http.errors import ErrorShape, HttpError, problem
 from batten.serve.http.limits import Limits
 from batten.serve.http.table import Stream
@@ -231,7 +231,7 @@ class Streams:
                     else:
                         await stream.source.send_to(reader)
                 except Exception as error:
-                    if not isinstance(error, BattenError):
+                    if isinstance(error, JournalError) or not isinstance(error, BattenError):
                         _log.error("a stream failed", exc_info=error)
                     last = error_frame(error, request_id, shape)
                 watch.cancel()

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from batten.serve.http.docs_page import POLICY, docs_page
 from batten.serve.http.errors import HttpError
 from batten.serve.http.metrics import Metrics
-from batten.serve.http.openapi import openapi
+from batten.serve.http.openapi import SERVICE, About, openapi
 from batten.serve.http.table import Call, Reply, Route, Surface
 
 Check = Callable[[], Awaitable[str]]
@@ -45,11 +45,13 @@ class System:
         metrics: Metrics,
         checks: Mapping[str, Check] | None = None,
         sandbox: Mapping[str, Any] | None = None,
+        about: About = SERVICE,
     ) -> None:
         self.version = version
         self.metrics = metrics
         self.checks = dict(checks or {})
         self.sandbox = UNSET if sandbox is None else dict(sandbox)
+        self.about = about
         self.surfaces: tuple[Surface, ...] = ()
         self._document = b""
         self._page = b""
@@ -58,7 +60,7 @@ class System:
     def document(self) -> bytes:
         """The OpenAPI document, built when first asked for."""
         if not self._document:
-            self._document = msgspec.json.encode(openapi(self.surfaces, self.version))
+            self._document = msgspec.json.encode(openapi(self.surfaces, self.version, self.about))
         return self._document
 
     @property
@@ -70,7 +72,7 @@ class System:
 
 def with_system(surfaces: Iterable[Surface], system: System) -> tuple[Surface, ...]:
     """These surfaces and that of the server itself, which documents them all."""
-    own = Surface(name="system", prefix="/", routes=ROUTES, service=system)
+    own = Surface(name="system", prefix="/", routes=(*HEALTH, *WATCHING), service=system)
     system.surfaces = (*surfaces, own)
     return system.surfaces
 
@@ -108,7 +110,7 @@ async def _page(call: Call) -> Reply:
     return Reply(system.page, headers=headers, content_type="text/html; charset=utf-8")
 
 
-ROUTES = (
+HEALTH = (
     Route(
         method="GET",
         path="/healthz",
@@ -127,6 +129,8 @@ ROUTES = (
         reply=Readiness,
         errors=("runtime_not_ready",),
     ),
+)
+WATCHING = (
     Route(
         method="GET",
         path="/metrics",

@@ -146,13 +146,19 @@ class Route(Struct, frozen=True, kw_only=True):
     """The type of the JSON body; `bytes` for a body of any kind, None to ignore it."""
     body_optional: bool = False
     """Whether an empty body counts as `{}`."""
+    body_type: Any = None
+    """The type of a body that the handler checks itself, for the documentation."""
     query: type[Struct] | None = None
     """Parameters that are not fields of it are ignored."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers that the handler reads, and what they say, for the documentation."""
     reply: Any = None
     """The type of the answer, for the documentation; `bytes` for one that is not JSON."""
     content_type: str = "application/json"
     """Of the answer, for the documentation; a `Reply` has its own."""
     status: int = 200
+    other_replies: tuple[tuple[int, Any], ...] = ()
+    """The types of answers that have another status, for the documentation."""
     streams: bool = False
     """Whether the answer may be a stream, for the documentation."""
     errors: tuple[str, ...] = ()
@@ -174,6 +180,8 @@ class Surface(Struct, frozen=True, kw_only=True):
     error: ErrorShape = hecate_error
     error_reply: Any = HecateErrorReply
     """The type of those errors, for the documentation."""
+    error_names: Mapping[str, str] = {}
+    """The codes that this surface tells under another name."""
     authenticate: "Authenticate | None" = None
     """Instead of API keys."""
 

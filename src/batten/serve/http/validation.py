@@ -12,10 +12,13 @@ import msgspec
 from msgspec import Struct, inspect
 
 from batten.serve.http.errors import HttpError
+from batten.serve.http.expectations import expectation
 
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_UNTOLD = re.compile(r"^Invalid enum value ('.{0,40})|matching regex", re.DOTALL)
+"""Messages that do not tell a person what would be right."""
 _NAMES = {
     "int": "an integer",
     "float": "a number",
@@ -41,7 +44,7 @@ def json_reader(type_: Any) -> Callable[[bytes], Any]:
         try:
             return decode(data)
         except msgspec.ValidationError as error:
-            raise _explained(str(error), "the body") from error
+            raise _explained(str(error), "the body", type_) from error
         # Bad UTF-8 and deep nesting raise these.
         except (ValueError, RecursionError) as error:
             raise invalid(f"the body is not JSON: {error}") from error
@@ -50,7 +53,9 @@ def json_reader(type_: Any) -> Callable[[bytes], Any]:
 
 
 def query_reader(type_: type[Struct]) -> Callable[[bytes], Any]:
-    """Decodes query strings. A field that is a list takes each value of its parameter."""
+    """Decodes query strings. A field that is a list takes each value of its parameter; an empty
+    value counts as left out, as forms send it.
+    """
     fields = {field.encode_name: field.type for field in _fields(type_)}
     lists = {name for name, kind in fields.items() if _is(kind, inspect.ListType)}
     integers = {name for name, kind in fields.items() if _is(kind, inspect.IntType)}
@@ -61,7 +66,7 @@ def query_reader(type_: type[Struct]) -> Callable[[bytes], Any]:
             return default
         values: dict[str, Any] = {}
         for name, value in parameters(query):
-            if name not in fields:
+            if name not in fields or not value:
                 continue
             if name in lists:
                 values.setdefault(name, []).append(value)
@@ -74,7 +79,7 @@ def query_reader(type_: type[Struct]) -> Callable[[bytes], Any]:
         try:
             return msgspec.convert(values, type_, strict=False)
         except msgspec.ValidationError as error:
-            raise _explained(str(error), "the query") from error
+            raise _explained(str(error), "the query", type_) from error
 
     return read
 
@@ -119,8 +124,8 @@ def _default(type_: type[Struct]) -> Any:
         return None
 
 
-def _explained(message: str, whole: str) -> HttpError:
-    """A refusal in words, from what msgspec says."""
+def _explained(message: str, whole: str, type_: Any) -> HttpError:
+    """A refusal in words, from what msgspec says and the type expects."""
     found = _PLACE.search(message)
     place = found[1] if found else ""
     text = message[: found.start()] if found else message
@@ -128,7 +133,12 @@ def _explained(message: str, whole: str) -> HttpError:
     if missing:
         name = f"{place}.{missing[1]}" if place else missing[1]
         return invalid(f"`{name}` is missing in {whole}", name)
-    text = _in_words(text)
+    untold = _UNTOLD.search(text)
+    words = expectation(type_, place) if untold else ""
+    if untold and words:
+        text = f"expected {words}" + (f", got {untold[1]}" if untold[1] else "")
+    else:
+        text = _in_words(text)
     return invalid(f"`{place}` in {whole}: {text}" if place else f"{whole}: {text}", place)
 
 

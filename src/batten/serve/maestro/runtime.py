@@ -126,6 +126,24 @@ class Runtime:
         return not (is_working or self._registry.subscriber_count)
 
     @property
+    def is_working(self) -> bool:
+        """Whether a prompt is being answered."""
+        return self._hub.state.is_responding
+
+    @property
+    def connection_count(self) -> int:
+        return self._registry.connection_count
+
+    @property
+    def subscriber_count(self) -> int:
+        return self._registry.subscriber_count
+
+    @property
+    def pending_count(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._hub.state.pending_requests)
+
+    @property
     def complaints(self) -> str:
         """The last lines for people, which go to standard error outside an embedder's process."""
         return self._said.text()

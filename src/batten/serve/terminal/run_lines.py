@@ -10,6 +10,7 @@ from batten.serve.alerts import alert_line
 from batten.serve.terminal.calls import changed_files
 from batten.serve.terminal.lines import Kind, Line, line
 from batten.serve.terminal.measures import count, counted, dollars, duration
+from batten.serve.terminal.panel_lines import panel_rows
 from batten.serve.terminal.totals import Totals
 
 _MOST_PROMPT_LINES = 5
@@ -41,6 +42,8 @@ def _kind(fact: facts.Fact) -> Kind:
 
 def _rows(fact: facts.Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
     match fact:
+        case facts.RunQueued(kind="coordination"):
+            yield "", "run: agents decide together", "dim"
         case facts.RunQueued():
             yield "", f"run: {fact.provider}/{fact.model} in {fact.workspace_path}", "dim"
         case facts.UserMessage():
@@ -77,6 +80,13 @@ def _rows(fact: facts.Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
             yield "  ", f"batten answer {fact.request_id} allow --note TEXT", ""
         case facts.RequestClosed():
             yield "  ", f"{fact.resolution} by {fact.by}", "yellow"
+        case (
+            facts.MacpSessionBound()
+            | facts.MacpMessageAccepted()
+            | facts.MacpSessionChanged()
+            | facts.MacpCommitmentEvaluated()
+        ):
+            yield from panel_rows(fact, verbose=verbose)
         case _:
             yield from _limits_and_endings(fact, totals)
 

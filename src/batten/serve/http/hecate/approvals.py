@@ -1,6 +1,7 @@
 """Rows for approvals: the questions that the runs of a task wait for."""
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.contract.errors import Conflict
 from batten.control.approvals import (
@@ -20,30 +21,33 @@ from batten.protocols.hecate.approvals import (
     approval_status,
     grants,
 )
+from batten.protocols.hecate.traces import span_of
 from batten.serve.http.errors import HttpError
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.tasks import TASK
-from batten.serve.http.hecate.tracing import trace_headers
 from batten.serve.http.table import Call, Reply, Route
 
 _APPROVALS = f"{TASK}/approvals"
 
 
-def _object(asking: Asking) -> Approval:
-    return approval_object(asking.row, asking.run.task_id, asking.asked)
+async def _object(service: Service, asking: Asking) -> Approval:
+    shown = approval_object(asking.row, asking.run.task_id, asking.asked)
+    run = await service.run_object(asking.run)
+    return replace(shown, trace_id=run.trace_id, span_id=span_of(shown.id))
 
 
 async def list_approvals(call: Call) -> ApprovalList:
     service: Service = call.service
     query: ApprovalQuery = call.query
-    found = map(_object, await approvals_of(service.tasks, call.params["task_id"]))
+    asked = await approvals_of(service.tasks, call.params["task_id"])
+    found = [await _object(service, one) for one in asked]
     return ApprovalList([one for one in found if query.status in (one.status, UNSET)])
 
 
 async def get_approval(call: Call) -> ApprovalReply:
     service: Service = call.service
     found = await find_approval(service.tasks, call.params["task_id"], call.params["approval_id"])
-    return ApprovalReply(_object(found))
+    return ApprovalReply(await _object(service, found))
 
 
 async def resolve_approval(call: Call) -> Reply:
@@ -68,8 +72,9 @@ async def resolve_approval(call: Call) -> Reply:
             status=409,
             fields={"status": approval_status(found.row), "resolved_by": found.row.by or ""},
         ) from error
-    headers = trace_headers(answered.run.run_id, approval_id)
-    return Reply(ApprovalReply(_object(answered)), headers=headers)
+    approval = await _object(service, answered)
+    headers = (("x-trace-id", approval.trace_id), ("x-span-id", approval.span_id))
+    return Reply(ApprovalReply(approval), headers=headers)
 
 
 ROUTES = (

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from batten.contract.facts import TERMINAL
-from batten.journal.contract import Journal, Stored
+from batten.journal.contract import Journal, RunRow, Stored
 from batten.protocols.hecate import cursors, streams
 from batten.protocols.hecate.events import EventList, EventsQuery, FeedList, FeedQuery, types_of
 from batten.protocols.hecate.rows import StoredLike
@@ -21,6 +21,10 @@ _MOST = 500
 _USUAL_FEED = 200
 _LATELY = 500
 """Events that a new channel begins with: readers that come together share them."""
+_STRETCH = 4_000
+"""Events looked at in one go: some milliseconds."""
+_STRETCHES = 250
+"""For one answer; the next one goes on where it ended."""
 
 
 async def run_events(call: Call) -> Reply | Stream:
@@ -64,23 +68,29 @@ class _RunFrames:
 
     async def follow(self, after: int) -> AsyncGenerator[Page, None]:
         """Until the run has ended and nothing follows."""
-        if await self._is_over(after):
+        row = await self._journal.run(self._run_id)
+        if row is None or _is_over(row, after):
             yield Page([], after, is_end=True)
             return
         async with aclosing(self._journal.follow(self._run_id, after=after)) as pages:
-            has_ended = False
+            # Its ending may be before the cursor, or pruned.
+            has_ended = row.outcome is not None
             async for page in pages:
                 has_ended = has_ended or any(stored.type in TERMINAL for stored in page)
-                is_end = has_ended and await self._is_over(page[-1].sequence)
+                is_end = has_ended and await self._has_all(page[-1].sequence)
                 yield _page_of_run(page, after, is_end=is_end)
 
     async def read(self, after: int) -> Page:
         return _page_of_run(await self._journal.read(self._run_id, after=after), after)
 
-    async def _is_over(self, sequence: int) -> bool:
-        """Whether the run has ended with this event, or before it."""
+    async def _has_all(self, sequence: int) -> bool:
         row = await self._journal.run(self._run_id)
-        return row is None or (row.outcome is not None and sequence >= row.next_sequence - 1)
+        return row is None or _is_over(row, sequence)
+
+
+def _is_over(row: RunRow, sequence: int) -> bool:
+    """Whether the run has ended with this event, or before it."""
+    return row.outcome is not None and sequence >= row.next_sequence - 1
 
 
 def _page_of_run(page: list[Stored], after: int, *, is_end: bool = False) -> Page:
@@ -96,12 +106,11 @@ async def feed(call: Call) -> Reply:
     chosen = streams.FeedFilter(types_of(query), query.task_id or "")
     found: list[StoredLike] = []
     position = start
-    while len(found) < limit:
-        page = await service.journal.feed(after=position, limit=_MOST)
-        found += chosen.select(page)
-        if page:
-            position = page[-1].position
-        if len(page) < _MOST:
+    for _ in range(_STRETCHES):
+        stretch = await _stretch(service.journal, chosen, position, limit - len(found))
+        found += stretch.found
+        position = stretch.last
+        if len(found) == limit or stretch.is_end:
             break
     if not found and query.wait is not UNSET:
         found, position = await _first_of_feed(service.journal, chosen, position, query.wait)
@@ -109,6 +118,36 @@ async def feed(call: Call) -> Reply:
         found = found[:limit]
         position = found[-1].position
     return Reply(streams.feed_list(found, position if position > start else None))
+
+
+class _Stretch(Struct, frozen=True):
+    """A part of the feed."""
+
+    found: list[StoredLike]
+    """What a filter chooses of it."""
+    last: int
+    """The position up to which it goes."""
+    is_end: bool
+    """Whether nothing was stored after it."""
+
+
+async def _stretch(
+    journal: Journal, chosen: streams.FeedFilter, after: int, limit: int
+) -> _Stretch:
+    """The next part of the feed, not more than can be looked at while others wait."""
+    await asyncio.sleep(0)
+    end = await journal.position()
+    # The facts of a task are found by an index; those of a type are looked for.
+    until = end if chosen.task_id else min(after + _STRETCH, end)
+    page = await journal.feed(
+        after=after,
+        limit=limit,
+        until=until,
+        types=chosen.types or None,
+        task_id=chosen.task_id or None,
+    )
+    last = page[-1].position if len(page) == limit else max(until, after)
+    return _Stretch(chosen.select(page), last, last >= end)
 
 
 async def _first_of_feed(
@@ -151,12 +190,16 @@ class _FeedFrames:
                 yield self._page(page, after)
 
     async def read(self, after: int) -> Page:
-        return self._page(await self._journal.feed(after=after), after)
+        """The first one that has frames, unless that is far away."""
+        stretch = await _stretch(self._journal, self._chosen, after, _LATELY)
+        return Page(_frames(stretch.found), stretch.last)
 
     def _page(self, page: list[Stored], after: int) -> Page:
-        chosen = self._chosen.select(page)
-        frames = [(stored.position, streams.feed_frame(stored)) for stored in chosen]
-        return Page(frames, page[-1].position if page else after)
+        return Page(_frames(self._chosen.select(page)), page[-1].position if page else after)
+
+
+def _frames(found: list[StoredLike]) -> list[tuple[int, bytes]]:
+    return [(stored.position, streams.feed_frame(stored)) for stored in found]
 
 
 ROUTES = (

@@ -18,6 +18,9 @@ _RETENTION = "/hecate/v1/system/retention"
 async def remove_now(call: Call) -> RetentionReply:
     service: Service = call.service
     body: RunRetention = call.body
+    if service.recorder is not None:
+        named = ",".join(body.subsystems) or "all"
+        await service.recorder.record_removal(call, "retention.run", "retention", named)
     done = await service.retention.apply(
         body.subsystems, actor=call.principal.name, request_id=call.request_id
     )

@@ -1,13 +1,13 @@
 """What the handlers of Hecate work with, and the objects they answer with."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract.envelope import decode
+from batten.contract.envelope import Envelope, decode
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
 from batten.control.artifacts import Artifacts
@@ -19,16 +19,28 @@ from batten.protocols.hecate.runs import Run, RunDetails, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
 from batten.serve.http.fanout import Fanout
-from batten.serve.http.table import Reply
+from batten.serve.http.kept import Kept, size_of
+from batten.serve.http.table import Call, Reply
 from batten.session.history import envelopes_of, prompts_of
 
-T = TypeVar("T")
+_MIB = 1 << 20
+_LARGEST_VIEW = 128 << 10
+"""Of a view without lists; what it holds does not grow with the run."""
 
-_KEPT = 4096
-"""Objects kept in memory, by what they were made from."""
-_KEPT_ANSWERS = 64
-_KEPT_WHOLE = 4
-"""Views with all steps of a run: a client pages through them."""
+
+class _Answer(Struct, frozen=True):
+    """An answer, and the version of the store that it was made from."""
+
+    version: int
+    number: int
+    """How many were begun before it, and it."""
+    reply: Reply
+
+
+class Recorder(Protocol):
+    """Records what a caller did."""
+
+    async def record_removal(self, call: Call, action: str, resource: str, name: str) -> None: ...
 
 
 class Service:
@@ -48,24 +60,57 @@ class Service:
         self.patches = Patches(tasks)
         self.artifacts = Artifacts(tasks, self.patches)
         self.retention = retention
-        self._runs: dict[tuple[str, int], Run] = {}
-        self._views: dict[tuple[str, int], RunView] = {}
-        self._whole: dict[tuple[str, int], RunView] = {}
-        self._answers: dict[str, tuple[int, Reply]] = {}
-        self._asked: dict[tuple[str, int], TaskCreated | None] = {}
+        self.recorder: Recorder | None = None
+        """Keeps who did what; None where nothing is kept."""
+        self._runs: Kept[tuple[str, int], Run] = Kept(16 * _MIB)
+        self._views: Kept[tuple[str, int], _Folding] = Kept(16 * _MIB)
+        self._whole: Kept[tuple[str, int], RunView] = Kept(16 * _MIB)
+        """Views with all steps of a run: a client pages through them."""
+        self._answers: Kept[str, _Answer] = Kept(8 * _MIB)
+        self._making: dict[str, asyncio.Event] = {}
+        """Answers that a request makes now; others that want the same wait for it."""
+        self._made = 0
+        self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
+        tasks.on_queued = self._take_new
+
+    def _take_new(self, row: RunRow, envelopes: Sequence[Envelope], is_first: bool) -> None:
+        """Keep what a new run's object is made from; it is asked for at once."""
+        view = RunView(most=1)
+        for envelope in envelopes:
+            view.take(envelope)
+        read = size_of(envelopes)
+        folding = _Folding(view, read)
+        self._views.keep((row.run_id, row.base_sequence), folding, min(read, _LARGEST_VIEW))
+        if is_first:
+            run = view.run(row, RunDetails(number=1))
+            self._runs.keep((row.run_id, row.next_sequence), run, size_of(run))
 
     async def cached(self, key: str, make: Callable[[], Awaitable[Struct]]) -> Reply:
         """The answer that `make` gives, made again only when anything in the store has changed."""
-        version = await self.journal.version()
-        known = self._answers.get(key)
-        if known is not None and known[0] == version:
-            return known[1]
-        reply = Reply(msgspec.json.encode(await make()))
-        self._answers.pop(key, None)
-        while len(self._answers) >= _KEPT_ANSWERS:
-            del self._answers[next(iter(self._answers))]
-        self._answers[key] = (version, reply)
-        return reply
+        before = self._made
+        while True:
+            version = await self.journal.version()
+            known = self._answers.get(key)
+            # One that was begun after this request is new enough, whatever happened meanwhile.
+            if known is not None and (known.version == version or known.number > before):
+                return known.reply
+            making = self._making.get(key)
+            if making is None:
+                return await self._answer(key, version, make)
+            await making.wait()
+
+    async def _answer(self, key: str, version: int, make: Callable[[], Awaitable[Struct]]) -> Reply:
+        done = self._making[key] = asyncio.Event()
+        self._made += 1
+        number = self._made
+        try:
+            body = msgspec.json.encode(await make())
+            reply = Reply(body)
+            self._answers.keep(key, _Answer(version, number, reply), len(body))
+            return reply
+        finally:
+            del self._making[key]
+            done.set()
 
     @property
     def journal(self) -> Journal:
@@ -81,29 +126,29 @@ class Service:
                 return await self.run_object(await self.journal.run(row.run_id) or row, number)
             number = number or await self._number_of(row)
             known = view.run(row, RunDetails(number=number))
-            _keep(self._runs, key, known)
+            self._runs.keep(key, known, size_of(known))
         return known
 
     async def _folded(self, row: RunRow) -> RunView:
         """The state of a run, without its lists; only what is new is read."""
         key = (row.run_id, row.base_sequence)
-        view = self._views.get(key)
-        if view is None:
-            view = RunView(most=1)
+        folding = self._views.get(key) or _Folding(RunView(most=1))
         if row.outcome is None:
-            _keep(self._views, key, view)
+            self._views.keep(key, folding, min(folding.read, _LARGEST_VIEW))
         else:
-            self._views.pop(key, None)
-        await self._fold(view, row)
-        return view
+            self._views.drop(key)
+        await self._fold(folding, row)
+        return folding.view
 
-    async def _fold(self, view: RunView, row: RunRow) -> None:
+    async def _fold(self, folding: "_Folding", row: RunRow) -> None:
         """Bring a view up to the row's last event."""
+        view = folding.view
         while view.sequence < row.next_sequence - 1:
             page = await self.journal.read(row.run_id, after=view.sequence)
             for stored in page:
                 if stored.sequence > view.sequence:  # another request may have been faster
                     view.take(decode(stored.body))
+                    folding.read += len(stored.body)
             if not page:
                 return
             await asyncio.sleep(0)  # a long run does not keep others waiting
@@ -113,11 +158,10 @@ class Service:
         key = (row.run_id, row.next_sequence)
         view = self._whole.get(key)
         if view is None:
-            view = RunView()
-            await self._fold(view, row)
-            if len(self._whole) >= _KEPT_WHOLE:
-                del self._whole[next(iter(self._whole))]
-            self._whole[key] = view
+            folding = _Folding(RunView())
+            await self._fold(folding, row)
+            view = folding.view
+            self._whole.keep(key, view, folding.read)
         return view
 
     async def details_of(self, row: RunRow) -> RunDetails:
@@ -146,6 +190,8 @@ class Service:
                 total_cost_micros_usd=sum(row.cost_micros_usd for row in rows),
                 started_at=runs[0].started_at,
                 last_error=runs[-1].last_error,
+                root_trace_id=runs[0].trace_id,
+                latest_trace_id=runs[-1].trace_id,
             )
         asked = await self._described(session)
         return task_object(session, asked, rows[-1] if rows else None, details)
@@ -161,7 +207,8 @@ class Service:
         if stream is None:
             return None
         key = (stream.run_id, stream.next_sequence)
-        if key not in self._asked:
+        known = self._asked.get(key)
+        if known is None:
             created: TaskCreated | None = None
             updates: list[TaskUpdated] = []
             async for envelope in envelopes_of(self.journal, stream.run_id):
@@ -169,15 +216,21 @@ class Service:
                     created = envelope.data
                 elif isinstance(envelope.data, TaskUpdated):
                     updates.append(envelope.data)
-            _keep(self._asked, key, None if created is None else task_now(created, updates))
-        return self._asked[key]
+            known = _Asked(None if created is None else task_now(created, updates))
+            self._asked.keep(key, known, size_of(known))
+        return known.task
+
+
+class _Asked(Struct, frozen=True):
+    task: TaskCreated | None
+
+
+class _Folding(Struct, eq=False):
+    """A view, and how many bytes were folded into it."""
+
+    view: RunView
+    read: int = 0
 
 
 def _sum(counts: Iterable[int | UnsetType]) -> int:
     return sum(count for count in counts if count is not UNSET)
-
-
-def _keep(kept: dict[tuple[str, int], T], key: tuple[str, int], value: T) -> None:
-    if len(kept) >= _KEPT:
-        kept.clear()
-    kept[key] = value

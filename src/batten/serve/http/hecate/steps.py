@@ -51,7 +51,8 @@ async def states(call: Call) -> Reply | Stream:
     row = await service.tasks.run(call.params["task_id"], call.params["run_id"])
     start = cursors.start_of(query.after_sequence, call.last_event_id)
     last = row.next_sequence - 1
-    if cursors.is_at_end(start, ended=row.outcome is not None, last_sequence=last):
+    ended = row.outcome is not None
+    if start.is_reconnect and cursors.is_at_end(start, ended=ended, last_sequence=last):
         return Reply(status=204)
     return Stream(_frames(service, row, start.after), heartbeat=KEEP_ALIVE)
 

@@ -1,16 +1,15 @@
 """Rows for tasks and their runs."""
 
-from msgspec import UNSET
-
 from batten.contract.ids import SessionId
+from batten.journal.contract import RunRow
 from batten.protocols.hecate import runs as run_types
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.runs import RunList, RunReply
-from batten.protocols.hecate.tasks import CreateTask, Task, TaskList, TaskQuery, TaskReply
+from batten.protocols.hecate.tasks import CreateTask, TaskList, TaskQuery, TaskReply
+from batten.protocols.hecate.traces import parent_of
 from batten.protocols.hecate.vocabulary import page_size
 from batten.serve.http.hecate.pages import page_of
 from batten.serve.http.hecate.service import Service
-from batten.serve.http.hecate.tracing import trace_headers
 from batten.serve.http.table import Call, Reply, Route
 from batten.session.history import prompts_of
 
@@ -18,6 +17,11 @@ TASKS = "/hecate/v1/tasks"
 TASK = f"{TASKS}/{{task_id}}"
 RUN = f"{TASK}/runs/{{run_id}}"
 _USUAL, _MOST = 50, 200
+_TRACED = (
+    ("traceparent", "The span of the caller: the run belongs to its trace."),
+    ("X-Trace-Id", "The same without `traceparent`: 32 hexadecimal digits."),
+    ("X-Span-Id", "16 hexadecimal digits, with `X-Trace-Id`."),
+)
 
 
 async def create_task(call: Call) -> TaskReply:
@@ -35,21 +39,14 @@ async def list_tasks(call: Call) -> Reply:
 async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     size = page_size(query.limit, _USUAL, _MOST)
     after = query.cursor if isinstance(query.cursor, str) else None
-    tasks: list[Task] = []
-    cursor = ""
-    while len(tasks) <= size:
-        page = await service.journal.sessions(after=after, limit=size + 1)
-        for session in page:
-            task = await service.task_object(session)
-            if query.status in (task.status, UNSET):
-                if len(tasks) == size:
-                    return TaskList(data=tasks, has_more=True, next_cursor=cursor)
-                tasks.append(task)
-                cursor = session.cursor
-        if len(page) <= size:
-            break
-        after = page[-1].cursor
-    return TaskList(data=tasks)
+    status = query.status if isinstance(query.status, str) else None
+    page = await service.journal.sessions(after=after, limit=size + 1, status=status)
+    made = [await service.task_object(session) for session in page[:size]]
+    # One may have changed since the page was read.
+    tasks = [task for task in made if status in (task.status, None)]
+    if len(page) <= size:
+        return TaskList(data=tasks)
+    return TaskList(data=tasks, has_more=True, next_cursor=page[size - 1].cursor)
 
 
 async def get_task(call: Call) -> Reply:
@@ -64,15 +61,30 @@ async def get_task(call: Call) -> Reply:
 
 async def delete_task(call: Call) -> Reply:
     service: Service = call.service
+    if service.recorder is not None:
+        await service.tasks.find(call.params["task_id"])
+        await service.recorder.record_removal(call, "task.deleted", "task", call.params["task_id"])
     await service.tasks.delete(call.params["task_id"])
     return Reply(status=204)
 
 
 async def start_task(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.start(call.params["task_id"], by=call.principal.name)
-    run = RunReply(await service.run_object(row))
-    return Reply(run, headers=trace_headers(row.run_id, row.run_id))
+    row = await service.tasks.start(call.params["task_id"], **_origin(call))
+    return await _queued(service, row)
+
+
+def _origin(call: Call) -> dict[str, str]:
+    """Who queues a run, and in which trace."""
+    names = ("traceparent", "x-trace-id", "x-span-id")
+    parent = parent_of(*(call.header(name) for name in names))
+    return {"by": call.principal.name, "traceparent": parent}
+
+
+async def _queued(service: Service, row: RunRow) -> Reply:
+    run = await service.run_object(row)
+    headers = (("x-trace-id", run.trace_id), ("x-span-id", run.root_span_id))
+    return Reply(RunReply(run), headers=headers)
 
 
 async def list_runs(call: Call) -> RunList:
@@ -102,40 +114,43 @@ async def cancel_run(call: Call) -> RunReply:
     return RunReply(await service.run_object(row))
 
 
-async def retry_run(call: Call) -> RunReply:
+async def retry_run(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.retry(
-        call.params["task_id"], call.params["run_id"], by=call.principal.name
-    )
-    return RunReply(await service.run_object(row))
+    row = await service.tasks.retry(call.params["task_id"], call.params["run_id"], **_origin(call))
+    return await _queued(service, row)
 
 
-async def resume_run(call: Call) -> RunReply:
+async def resume_run(call: Call) -> Reply:
     service: Service = call.service
     budget = call.body.budget_micros_usd
     row = await service.tasks.resume(
         call.params["task_id"],
         call.params["run_id"],
-        by=call.principal.name,
+        **_origin(call),
         budget_micros_usd=budget if isinstance(budget, int) and budget else None,
+        reason=call.body.reason,
     )
-    return RunReply(await service.run_object(row))
+    return await _queued(service, row)
 
 
-async def continue_run(call: Call) -> RunReply:
+async def continue_run(call: Call) -> Reply:
     service: Service = call.service
     row = await service.tasks.go_on(
-        call.params["task_id"], call.params["run_id"], call.body.prompt, by=call.principal.name
+        call.params["task_id"], call.params["run_id"], call.body.prompt, **_origin(call)
     )
-    return RunReply(await service.run_object(row))
+    return await _queued(service, row)
 
 
-async def retry_from_turn(call: Call) -> RunReply:
+async def retry_from_turn(call: Call) -> Reply:
     service: Service = call.service
     row = await service.tasks.retry_from_turn(
-        call.params["task_id"], call.params["run_id"], call.body.turn, by=call.principal.name
+        call.params["task_id"],
+        call.params["run_id"],
+        call.body.turn,
+        **_origin(call),
+        reason=call.body.reason,
     )
-    return RunReply(await service.run_object(row))
+    return await _queued(service, row)
 
 
 ROUTES = (
@@ -182,6 +197,7 @@ ROUTES = (
         method="POST",
         path=f"{TASK}/start",
         handler=start_task,
+        headers=_TRACED,
         summary="Queue a run of a task",
         tag="tasks",
         scope="operator",
@@ -223,6 +239,7 @@ ROUTES = (
         method="POST",
         path=f"{RUN}/retry",
         handler=retry_run,
+        headers=_TRACED,
         summary="Run a task again from its beginning",
         tag="runs",
         scope="operator",
@@ -233,6 +250,7 @@ ROUTES = (
         method="POST",
         path=f"{RUN}/resume",
         handler=resume_run,
+        headers=_TRACED,
         summary="Go on from the end of a failed or cancelled run",
         tag="runs",
         scope="operator",
@@ -244,6 +262,7 @@ ROUTES = (
         method="POST",
         path=f"{RUN}/continue",
         handler=continue_run,
+        headers=_TRACED,
         summary="Continue an ended run with a further prompt",
         tag="runs",
         scope="operator",
@@ -256,6 +275,7 @@ ROUTES = (
         method="POST",
         path=f"{RUN}/retry-from-turn",
         handler=retry_from_turn,
+        headers=_TRACED,
         summary="Begin again before a turn of an ended run",
         tag="runs",
         scope="operator",

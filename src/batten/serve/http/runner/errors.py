@@ -25,7 +25,7 @@ _NAMES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_TYPES = {
+TYPES = {
     "invalid_request": "bad_request",
     "protocol_error": "bad_request",
     "refused": "access_denied",
@@ -57,7 +57,7 @@ def runner_error(runner: Runner | None) -> ErrorShape:
     """The shape; errors of the runner itself tell which one it is."""
 
     def shape(problem: Problem) -> Any:
-        error_type = problem.fields.get("error_type", _TYPES.get(problem.code, problem.code))
+        error_type = problem.fields.get("error_type", TYPES.get(problem.code, problem.code))
         details: tuple[ErrorInfo, ...] | UnsetType = UNSET
         if runner is not None and error_type in (NOT_READY, OWNED_ELSEWHERE):
             metadata = _metadata(runner.identity)
@@ -83,7 +83,6 @@ def owned_elsewhere(requested: str | None) -> HttpError:
     return HttpError(
         OWNED_ELSEWHERE,
         "Hosted runner is bound to another session; name that one in sessionId",
-        status=409,
         fields=fields,
     )
 

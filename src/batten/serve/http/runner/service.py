@@ -78,6 +78,35 @@ class RunnerService:
         """The session that this runner serves; None until it is known."""
         self._stored_id = ""
         """Its id in the journal, once it was open."""
+        self.opens = 0
+        """How often a session was opened."""
+        self.drains = dict.fromkeys(("drained", "interrupted", "failed"), 0)
+        """Drains, by how they ended; one that is refused is none."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._hosted is not None and self._hosted.runtime.is_live
+
+    @property
+    def is_working(self) -> bool:
+        return self._hosted is not None and self._hosted.runtime.is_working
+
+    @property
+    def connection_count(self) -> int:
+        return 0 if self._hosted is None else self._hosted.runtime.connection_count
+
+    @property
+    def subscriber_count(self) -> int:
+        return 0 if self._hosted is None else self._hosted.runtime.subscriber_count
+
+    @property
+    def pending_count(self) -> int:
+        return 0 if self._hosted is None else self._hosted.runtime.pending_count
+
+    @property
+    def cursor(self) -> int:
+        """Of the last message, of whatever runtime."""
+        return self._cursor if self._hosted is None else self._hosted.runtime.cursor
 
     async def create(self, ask: CreateAsk) -> tuple[Runtime, bool]:
         """The session that is asked for, and whether it was opened for that."""
@@ -109,6 +138,25 @@ class RunnerService:
         await self._open(opening)
 
     async def drain(self, request: DrainRequest) -> Drained:
+        """Raises `CallerError` for a wrong request, and what kept the manifest from being written.
+
+        What became of it is in the log.
+        """
+        try:
+            drained = await self._drain(request)
+        except CallerError:
+            raise
+        except BattenError as error:
+            self.drains["failed"] += 1
+            self._tell(f"the drain failed: {error}", logging.ERROR)
+            raise
+        self.drains[drained.status] += 1
+        level = logging.INFO if drained.status == "drained" else logging.ERROR
+        about = {"status": drained.status, "manifest_path": drained.manifest_path}
+        self._tell("the runner was drained", level, **about)
+        return drained
+
+    async def _drain(self, request: DrainRequest) -> Drained:
         self.runner.draining = True
         hosted = await self._drainable()
         if hosted is not None:
@@ -136,10 +184,10 @@ class RunnerService:
                 now = time.monotonic()
                 idle_since = now if idle_since is None else idle_since
                 if now - idle_since >= self._idle_s:
-                    _log.info("session %s was idle and is closed", self.bound)
                     idle_since = None
                     await self._close()
                     self._is_asleep = True
+                    self._tell("the session was idle and is closed")
 
     async def close(self) -> None:
         """End whatever is open; the runner leaves."""
@@ -199,7 +247,14 @@ class RunnerService:
         await self._host(runtime)
         self.bound, self._stored_id = opening.name, opening.session_id
         self._is_asleep = False
+        self.opens += 1
+        self._tell("the session was opened")
         return runtime
+
+    def _tell(self, message: str, level: int = logging.INFO, **fields: str) -> None:
+        """Log a line that names the session."""
+        named = {} if self.bound is None else {"session_id": self.bound}
+        _log.log(level, message, extra={"fields": {**named, **fields}})
 
     async def _host(self, runtime: Runtime) -> None:
         hosted = _Hosted(runtime, self._group.create_task(runtime.run()))
@@ -208,6 +263,6 @@ class RunnerService:
         except BaseException as error:
             await asyncio.shield(hosted.close())
             if isinstance(error, CallerError):  # such as a model that is not known
-                raise HttpError("invalid_config", str(error), status=400) from error
+                raise HttpError("invalid_config", str(error)) from error
             raise
         self._hosted = hosted

@@ -1,6 +1,6 @@
 """Rows for remote sessions: create, connect, subscribe, send, stream, leave."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Union, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from batten.protocols.maestro.hosted import (
     SubscribeAsk,
     SubscriptionSnapshot,
 )
+from batten.protocols.maestro.incoming import TYPES
 from batten.protocols.maestro.vocabulary import ApprovalMode, Notification, Role
 from batten.serve.http.errors import HttpError
 from batten.serve.http.runner.service import RunnerService
@@ -30,7 +31,13 @@ _FAMILIES = ("x-maestro-headless", "x-composer-headless", "x-evalops-headless")
 _TAG = "sessions"
 _NOT_FOUND = ("stale_session", "runtime_owned_elsewhere")
 _CLOSED = ("runtime_not_ready",)
-_LEASE = ("controller_lease_held", "stale_connection")
+_LEASE = ("controller_lease_held", "stale_connection", "quota_exceeded")
+_CREATE = (*_NOT_FOUND, *_CLOSED, *_LEASE, "invalid_config", "conflict", "runtime_failed")
+_MESSAGE: Any = Union[tuple(TYPES.values())]  # noqa: UP007  # of a list that is made at run time
+_ROLE = ("x-maestro-headless-role", "`viewer`; anything else is a controller.")
+_MODE = ("x-maestro-approval-mode", "`auto`, `prompt` or `fail`, if the body says nothing.")
+_CONNECTION = ("x-maestro-headless-connection-id", "The connection that acts.")
+_SUBSCRIPTION = ("x-maestro-headless-subscriber-id", "The subscription that acts.")
 _OPEN_S = 60.0
 """Time to open a session: tool servers may start slowly."""
 _LONGEST_CURSOR = 16
@@ -136,7 +143,7 @@ async def events(call: Call) -> Stream:
         role=_role(call) or "controller",
         opt_out_notifications=_opted_out(query.opt_out_notifications),
     )
-    return Stream(_Frames(reading), headers=(("connection", "keep-alive"),))
+    return Stream(_Frames(reading))
 
 
 class _Frames:
@@ -245,8 +252,9 @@ ROUTES = (
         "Create or find the session, and connect to it",
         body=CreateAsk,
         body_optional=True,
+        headers=(_ROLE, _MODE),
         reply=ConnectionSnapshot,
-        errors=(*_NOT_FOUND, *_CLOSED, *_LEASE),
+        errors=_CREATE,
         timeout_s=_OPEN_S,
     ),
     _row(
@@ -256,12 +264,22 @@ ROUTES = (
         "Create or find the session",
         body=CreateAsk,
         body_optional=True,
+        headers=(_ROLE, _MODE),
         reply=RuntimeSnapshot,
-        errors=(*_NOT_FOUND, *_CLOSED, *_LEASE),
+        errors=_CREATE,
         timeout_s=_OPEN_S,
     ),
-    _row("GET", SESSION, state, "The state of the session", reply=RuntimeSnapshot),
-    _row("GET", f"{SESSION}/state", state, "The state of the session", reply=RuntimeSnapshot),
+    *(
+        _row(
+            "GET",
+            f"{SESSION}{name}",
+            state,
+            "The state of the session",
+            reply=RuntimeSnapshot,
+            errors=_NOT_FOUND,
+        )
+        for name in ("", "/state")
+    ),
     _row(
         "POST",
         f"{SESSION}/subscribe",
@@ -269,6 +287,7 @@ ROUTES = (
         "Open a subscription",
         body=SubscribeAsk,
         body_optional=True,
+        headers=(_ROLE,),
         reply=SubscriptionSnapshot,
         errors=(*_NOT_FOUND, *_CLOSED, *_LEASE),
     ),
@@ -287,8 +306,9 @@ ROUTES = (
         events,
         "The messages of the session as a stream",
         query=StreamQuery,
+        headers=(_ROLE, _SUBSCRIPTION),
         streams=True,
-        errors=(*_NOT_FOUND, "stale_connection"),
+        errors=(*_NOT_FOUND, "stale_connection", "quota_exceeded"),
     ),
     *(
         _row(
@@ -297,8 +317,10 @@ ROUTES = (
             send,
             "Carry out a message of the client",
             body=dict[str, Any],
+            body_type=_MESSAGE,
+            headers=(_ROLE, _CONNECTION, _SUBSCRIPTION),
             reply=Sent,
-            errors=(*_NOT_FOUND, *_CLOSED, *_LEASE),
+            errors=(*_NOT_FOUND, *_CLOSED, *_LEASE, "refused"),
         )
         for name in ("messages", "message")
     ),
@@ -309,6 +331,7 @@ ROUTES = (
         "Keep a connection and its lease",
         body=Whose,
         body_optional=True,
+        headers=(_CONNECTION, _SUBSCRIPTION),
         reply=HeartbeatSnapshot,
         errors=(*_NOT_FOUND, "stale_connection"),
     ),
@@ -319,6 +342,7 @@ ROUTES = (
         "Close a connection",
         body=Whose,
         body_optional=True,
+        headers=(_CONNECTION, _SUBSCRIPTION),
         reply=ConnectionClosed,
         errors=(*_NOT_FOUND, "stale_connection"),
     ),

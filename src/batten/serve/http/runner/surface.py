@@ -7,13 +7,20 @@ from msgspec import Struct
 from batten.contract.errors import NotReady
 from batten.runner.drain import Drained
 from batten.runner.identity import IdentityAnswer
-from batten.runner.request import LARGEST, parse
+from batten.runner.request import LARGEST, DrainRequest, parse
+from batten.serve.http.openapi import About
 from batten.serve.http.runner import sessions
 from batten.serve.http.runner.access import by_key
-from batten.serve.http.runner.errors import RunnerErrorReply, runner_error
+from batten.serve.http.runner.errors import TYPES, RunnerErrorReply, runner_error
 from batten.serve.http.runner.service import RunnerService
+from batten.serve.http.system import WATCHING, System
 from batten.serve.http.table import Call, Reply, Route, Surface
 
+ABOUT = About(
+    title="Batten: hosted runner",
+    text="One session in one workspace, for a control plane: identity, drain and remote clients.",
+    key_header="x-maestro-api-key",
+)
 WELL_KNOWN = "/.well-known/evalops/remote-runner"
 _DRAIN_S = 150.0
 """More than a drain takes: its stop has a limit of its own."""
@@ -66,11 +73,18 @@ ROUTES = (
         tag="runner",
         scope="public",
         body=bytes,
+        body_optional=True,
+        body_type=DrainRequest,
         max_body=LARGEST,
         reply=Drained,
-        errors=("export_path_escapes", "export_path_unavailable", "handover_failed"),
+        other_replies=((503, Drained),),
+        errors=(
+            *("export_path_escapes", "export_path_unavailable"),
+            *("handover_failed", "runtime_not_ready"),
+        ),
         timeout_s=_DRAIN_S,
-        description="Answers 503 with the same body if the session did not stop cleanly.",
+        description="Answers 503 with the same body if the session did not stop cleanly. Takes"
+        " `stop_reason`, `requestedBy` and `exportPaths` too.",
     ),
     Route(
         method="GET",
@@ -95,14 +109,26 @@ ROUTES = (
 )
 
 
-def runner_surface(service: RunnerService | None, keys: Sequence[str] = ()) -> Surface:
-    """The surface; without a service, to document it."""
-    return Surface(
-        name="hosted runner",
-        prefix="/",
-        routes=ROUTES,
-        service=service,
-        error=runner_error(None if service is None else service.runner),
-        error_reply=RunnerErrorReply,
-        authenticate=by_key(keys),
+def runner_surfaces(
+    service: RunnerService | None, keys: Sequence[str], system: System
+) -> tuple[Surface, ...]:
+    """The surfaces of a runner; without a service, to document them."""
+    error = runner_error(None if service is None else service.runner)
+    authenticate = by_key(keys)
+    system.surfaces = tuple(
+        Surface(
+            name=name,
+            prefix="/",
+            routes=routes,
+            service=its_service,
+            error=error,
+            error_reply=RunnerErrorReply,
+            error_names=TYPES,
+            authenticate=authenticate,
+        )
+        for name, routes, its_service in (
+            ("hosted runner", ROUTES, service),
+            ("system", WATCHING, system),
+        )
     )
+    return system.surfaces

@@ -1,0 +1,216 @@
+"""Requests a second, from one client and from sixteen, beside bare routes of the same server.
+
+A row and its floor are measured one after the other: the speed of a machine changes by the minute.
+"""
+
+import asyncio
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from bench.serving import Connection, Row, hosted_runner, run, scenario, start, stop
+
+Ask = Callable[[Connection], Awaitable[bytes]]
+
+_CLIENTS = (16, 1)
+_SECONDS = 1.5
+_FLOOR_SECONDS = 0.7
+_STARTS = 800
+"""Tasks to start; each can be started once."""
+
+
+class Floors:
+    """The bare routes, measured before each row."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._seen: dict[tuple[str, int], list[float]] = {}
+
+    async def at(self, path: str, clients: int) -> float:
+        body = None if path == "/" else {"prompt": "go"}
+        method = "GET" if path == "/" else "POST"
+
+        def ask(one: Connection) -> Awaitable[bytes]:
+            return one.ask(method, path, body)
+
+        found = await rate(self._port, ask, clients, _FLOOR_SECONDS)
+        self._seen.setdefault((path, clients), []).append(found)
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        """The medians."""
+        names = {
+            "/": "bare route",
+            "/body": "bare route that reads a body",
+            "/insert": "and inserts it, one fsync",
+        }
+        for (path, clients), rates in self._seen.items():
+            value = statistics.median(rates)
+            row = {"what": _named(names[path], clients), "value": value, "unit": "/s"}
+            if path != "/":
+                row["ratio"] = value / statistics.median(self._seen["/", clients])
+            yield row
+
+
+def _named(what: str, clients: int) -> str:
+    return f"{what}, {clients} client{'s' * (clients > 1)}"
+
+
+@asynccontextmanager
+async def floors(folder: str) -> AsyncGenerator[Floors]:
+    """The bare routes on a server of their own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "granian", "--interface", "asgi", "--runtime-mode", "st"]
+    command += ["--task-impl", "asyncio", "--log-level", "error", "--port", str(port)]
+    server = await asyncio.create_subprocess_exec(
+        *command,
+        "bench.bare_http:app",
+        cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        env={**os.environ, "BENCH_FOLDER": folder},
+    )
+    try:
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                await asyncio.sleep(0.05)
+        yield Floors(port)
+    finally:
+        server.terminate()
+        await server.wait()
+
+
+async def reads(
+    port: int, first: Connection, workspace: str, model: str, bare: Floors
+) -> list[Row]:
+    task_id, run_id = await run(first, workspace, model)
+    paths = {
+        "GET /healthz": "/healthz",
+        "GET one run": f"/hecate/v1/tasks/{task_id}/runs/{run_id}",
+        "GET one task": f"/hecate/v1/tasks/{task_id}",
+        "list of 100 tasks": "/hecate/v1/tasks?limit=100",
+        "list of a run's events": f"/hecate/v1/tasks/{task_id}/runs/{run_id}/events?limit=500",
+    }
+    return [
+        await _row(what, port, _getting(path), clients, bare)
+        for what, path in paths.items()
+        for clients in _CLIENTS
+    ]
+
+
+def _getting(path: str) -> Ask:
+    return lambda one: one.ask("GET", path)
+
+
+async def writes(folder: str, workspace: str, bare: Floors) -> list[Row]:
+    """Tasks created and started; no worker takes their runs, so that only requests are measured."""
+    server, port = start(os.path.join(folder, "writes"), "--workers", "0")
+    body = {
+        "prompt": "go",
+        "working_directory": workspace,
+        "workspace_mode": "in_place",
+        "requested_model": scenario(folder, "writes", []),
+    }
+
+    def create(one: Connection) -> Awaitable[bytes]:
+        return one.ask("POST", "/hecate/v1/tasks", body)
+
+    try:
+        found = [
+            await _row("create a task", port, create, clients, bare, stores=True)
+            for clients in _CLIENTS
+        ]
+        for clients in _CLIENTS:
+            floor = await bare.at("/", clients), await bare.at("/insert", clients)
+            value = await _starts(port, create, clients)
+            found.append(_compared("start a task", value, clients, *floor))
+        return found
+    finally:
+        stop(server)
+
+
+async def _starts(port: int, create: Ask, clients: int) -> float:
+    made = Connection(port)
+    await made.open()
+    tasks = [msgspec.json.decode(await create(made))["data"]["id"] for _ in range(_STARTS)]
+    made.close()
+
+    def begin(one: Connection) -> Awaitable[bytes]:
+        return one.ask("POST", f"/hecate/v1/tasks/{tasks.pop()}/start")
+
+    return await rate(port, begin, clients, _SECONDS, lambda: bool(tasks))
+
+
+async def states(folder: str, workspace: str, bare: Floors) -> list[Row]:
+    """The state of a hosted runner's session."""
+    flags = ["--runner-session-id", "bench", "--workspace-root", workspace]
+    flags += ["--model", scenario(folder, "state", [])]
+    runner, port = hosted_runner(os.path.join(folder, "state"), *flags)
+    try:
+        first = Connection(port)
+        await first.open()
+        made = msgspec.json.decode(await first.ask("POST", "/api/headless/sessions", {}))
+        path = f"/api/headless/sessions/{made['session_id']}/state"
+        first.close()
+        return [
+            await _row("state of a session", port, _getting(path), clients, bare)
+            for clients in _CLIENTS
+        ]
+    finally:
+        stop(runner)
+
+
+async def _row(
+    what: str, port: int, ask: Ask, clients: int, bare: Floors, *, stores: bool = False
+) -> Row:
+    floor = await bare.at("/", clients)
+    storing = 0.0
+    if stores:
+        await bare.at("/body", clients)
+        storing = await bare.at("/insert", clients)
+    return _compared(what, await rate(port, ask, clients, _SECONDS), clients, floor, storing)
+
+
+def _compared(what: str, value: float, clients: int, floor: float, storing: float) -> Row:
+    row: dict[str, Any] = {"what": _named(what, clients), "value": value, "unit": "/s"}
+    row["ratio"] = value / floor
+    if storing:
+        row["to_insert"] = value / storing
+    return row
+
+
+async def rate(
+    port: int,
+    ask: Ask,
+    clients: int,
+    seconds: float,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> float:
+    """Requests a second, each client one at a time on a kept connection."""
+    connections = [Connection(port) for _ in range(clients)]
+    for connection in connections:
+        await connection.open()
+    count, until = 0, time.perf_counter() + seconds
+
+    async def repeat(connection: Connection) -> None:
+        nonlocal count
+        while time.perf_counter() < until and goes_on():
+            await ask(connection)
+            count += 1
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(repeat, connections))
+    taken_s = time.perf_counter() - began
+    for connection in connections:
+        connection.close()
+    return count / taken_s

@@ -1,0 +1,57 @@
+"""Settings files of workspaces, read again only when one of them has changed."""
+
+import os
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from batten.settings.contract import Settings
+from batten.settings.reader import layer_files
+from batten.wiring.files import PARTS, settings_of_files
+from batten.wiring.home import absolute
+from batten.wiring.spec import SessionSpec
+
+_KEPT = 1024
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+
+class LayersOfWorkspaces:
+    """What settings files say, without the hooks, skills, servers and plugins that they name."""
+
+    def __init__(self, spec: SessionSpec, home: str) -> None:
+        self._spec = replace(
+            spec, without=frozenset(PARTS), mcp_servers=(), plugin_dirs=(), warn=_tell_nobody
+        )
+        self._home = home
+        self._flag: str | None = None
+        if spec.settings is not None and spec.settings.lstrip()[:1] != "{":
+            self._flag = absolute(spec.settings, spec.cwd)
+        self._known: dict[str, tuple[Stamp, Settings]] = {}
+
+    def of(self, workspace: str) -> Settings:
+        """The settings of a workspace. Raises `CallerError` for a file that cannot be read."""
+        files = layer_files(workspace, self._home, self._spec.environ)
+        stamp = _stamp(files if self._flag is None else [*files, self._flag])
+        known = self._known.pop(workspace, None)
+        if known is None or known[0] != stamp:
+            known = stamp, settings_of_files(self._spec, workspace, self._home)
+        self._known[workspace] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return known[1]
+
+
+def _stamp(paths: Sequence[str]) -> Stamp:
+    return tuple(map(_stamp_of, paths))
+
+
+def _stamp_of(path: str) -> tuple[int, int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _tell_nobody(problem: str) -> None:
+    """The worker that opens the session tells it."""

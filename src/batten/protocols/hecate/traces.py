@@ -1,0 +1,35 @@
+"""Traces: a run is one trace, its own or that of the request which queued it."""
+
+import re
+
+from batten.contract import tracing
+from batten.contract.tracing import TraceParent, parse_traceparent
+
+_TRACE = re.compile(r"[0-9a-f]{32}")
+_SPAN = re.compile(r"[0-9a-f]{16}")
+
+
+def parent_of(traceparent: str | None, trace_id: str | None, span_id: str | None) -> str:
+    """The span of a caller, spelled as W3C's `traceparent`; empty if its headers name none.
+
+    `traceparent` comes before `X-Trace-Id` with `X-Span-Id`. What is malformed counts as missing.
+    """
+    parent = parse_traceparent(traceparent or "")
+    if parent is not None:
+        return str(parent)
+    trace, span = (trace_id or "").lower(), (span_id or "").lower()
+    if _TRACE.fullmatch(trace) is None or not int(trace, 16):
+        return ""
+    if _SPAN.fullmatch(span) is None or not int(span, 16):
+        span = span_of(trace)  # the caller did not name its span
+    return str(TraceParent(trace, span))
+
+
+def trace_of(run_id: str, traceparent: str) -> str:
+    """The trace of a run: the caller's, else the number of the run's own id."""
+    return traceparent.split("-")[1] if traceparent else tracing.trace_of(run_id)
+
+
+def span_of(about: str) -> str:
+    """The span of one thing in a trace, by its id."""
+    return tracing.span_of(about)

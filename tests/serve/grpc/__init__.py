@@ -1,0 +1,1 @@
+"""Tests of the coordination runtime over gRPC, with real processes and the published SDK."""

@@ -1,0 +1,103 @@
+"""Retention over HTTP: on request and in the background, with its record."""
+
+import asyncio
+from pathlib import Path
+
+from tests.agent.stage import bash, end, say
+from tests.service.serving import PATIENCE_S, Json, Run, Service, serving
+from tests.service.streaming import all_frames
+
+
+async def ended(service: Service) -> Run:
+    run = await service.started(service.stage.scenario([say("Hello."), end()], name="talk"))
+    await run.ended()
+    return run
+
+
+async def test_line_68_runs_beyond_the_limit_are_pruned_on_request_with_a_marker(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, "--keep-runs", "1") as service:
+        runs = [await ended(service) for _ in range(3)]
+        last = [(await run.now())["last_sequence"] for run in runs]
+        waiting = await service.started(
+            service.stage.scenario([bash("echo")], [say("Done."), end()], name="waiting")
+        )
+        await waiting.approval()
+
+        asked = {"subsystems": ["runs"]}
+        done: Json = await service.post("/system/retention/run", asked)
+
+        assert (done["trigger"], done["actor"]) == ("manual", "operator")
+        [result] = done["results"]
+        assert result == {"name": "runs", "deleted": 2, "max_count": 1}
+        for run, sequence in zip(runs[:2], last, strict=False):
+            [marker] = await run.events()
+            assert (marker["type"], marker["sequence"]) == ("gap.events_pruned", sequence + 1)
+            pruned = marker["data"]
+            assert (pruned["first_pruned_sequence"], pruned["last_pruned_sequence"]) == (
+                0,
+                sequence,
+            )
+            assert pruned["reason"] == "retention_window"
+            # A cursor inside the removed range leads to what is left.
+            [frame] = await all_frames(service, f"{run.path}/events", last_event_id="1")
+            assert frame.id == str(sequence + 1)
+            assert (await run.now())["status"] == "completed"
+            [state, end_] = await all_frames(service, f"{run.path}/stream")
+            assert state.json == end_.json
+            assert state.json["data"]["run"]["status"] == "completed"
+        assert (await runs[2].events())[0]["sequence"] == 0
+        assert (await waiting.events())[0]["sequence"] == 0
+        assert await service.get("/system/retention/runs") == [done]
+
+        await service.stop()
+        await service.start()
+        assert await service.get("/system/retention/runs?limit=5") == [done]
+
+
+async def test_the_background_removes_without_a_request(tmp_path: Path) -> None:
+    flags = ("--keep-runs-size", "1", "--retention-every", "1s")
+    async with serving(tmp_path, *flags) as service:
+        run = await ended(service)
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := await service.get("/system/retention/runs")):
+                await run.until("gap.events_pruned")
+        assert found[-1]["trigger"] == "scheduled"
+        assert [event["type"] for event in await run.events()] == ["gap.events_pruned"]
+
+
+async def test_a_pinned_artifact_stays_readable(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--keep-artifacts", "1") as service:
+        run = await ended(service)
+        made: list[Json] = []
+        for body in ("b25l", "dHdv", "dGhyZWU="):
+            asked = {"kind": "image", "run_id": run.run_id, "mime_type": "image/x"}
+            answer = await service.ask("POST", "/artifacts", {**asked, "body_base64": body})
+            made.append(answer.json["data"])
+        first, second, third = (f"/artifacts/{one['id']}" for one in made)
+        assert (await service.ask("PATCH", first, {"pinned": True})).status == 200
+
+        done: Json = await service.post("/system/retention/run", {})
+
+        assert [result["deleted"] for result in done["results"]] == [0, 2]
+        assert (await service.ask("GET", f"{first}/raw")).body == b"one"
+        for gone in (second, third):
+            assert (await service.ask("GET", gone)).status == 404
+            assert (await service.ask("GET", f"{gone}/raw")).status == 404
+        listed = await service.get("/artifacts")
+        assert [one["id"] for one in listed] == [made[0]["id"]]
+
+
+async def test_unknown_subsystems_are_refused(service: Service) -> None:
+    answer = await service.ask("POST", "/system/retention/run", {"subsystems": ["traces"]})
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+    assert (await service.ask("GET", "/system/retention/runs?limit=0")).status == 400
+
+
+async def test_a_stream_that_begins_after_the_end_of_a_run_ends_too(service: Service) -> None:
+    run = await ended(service)
+    last = (await run.now())["last_sequence"]
+    await service.post(f"{run.path}/events", {"note": "afterwards"})
+    [frame] = await all_frames(service, f"{run.path}/events", last_event_id=str(last))
+    assert (frame.id, frame.json["type"]) == (str(last + 1), "external.event")
