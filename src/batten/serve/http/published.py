@@ -15,7 +15,7 @@ from batten.serve.http.table import Surface
 
 def published() -> tuple[Surface, ...]:
     """What `docs/http.md` and `schemas/openapi.json` are generated from."""
-    surfaces = (hecate(None), rows(None), *sinks(None), macp(None))
+    surfaces = (hecate(None), rows(None), *sinks(None), *macp(None))
     return with_system(surfaces, System(version=__version__, metrics=Metrics()))
 
 

@@ -27,6 +27,7 @@ from batten.serve.http.sink_gauges import SinkGauges
 from batten.serve.http.sinks.service import SinkService
 from batten.serve.http.sinks.surface import sinks as sinks_surfaces
 from batten.serve.http.system import System, with_system
+from batten.settings.control_plane import read_control_plane
 from batten.sinks.process import SinkProcess
 from batten.wiring.opener import SessionOpener
 
@@ -63,7 +64,8 @@ async def service(
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
-    observing = RunService(opener.journal, opener.home)
+    plane = read_control_plane(opener.base.environ)
+    observing = RunService(opener.journal, opener.home, plane, tasks)
     tasks.on_removed = observing.forget
     metrics = Metrics()
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
@@ -90,7 +92,7 @@ async def service(
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
                 served.recorder = telling
-                others = (rows(opener.journal), *sinks_surfaces(telling), macp(observing))
+                others = (rows(opener.journal), *sinks_surfaces(telling), *macp(observing))
                 surfaces = with_system([hecate(served), *others], system)
                 yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
             finally:

@@ -8,8 +8,8 @@ from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.state import ProjectedState
 
 REPLIES: dict[str, Any] = {
-    "/runs/{id}": RunRecord,
-    "/runs/{id}/state": ProjectedState,
-    "/runs/{id}/events": list[CanonicalEvent] | EventPage,
+    "GET /runs/{id}": RunRecord,
+    "GET /runs/{id}/state": ProjectedState,
+    "GET /runs/{id}/events": list[CanonicalEvent] | EventPage,
 }
-"""By path."""
+"""By method and path."""

@@ -1,4 +1,4 @@
-"""What the rows of runs work with: views that the server keeps behind the journal."""
+"""What the rows of the control plane work with; views that the server keeps behind the journal."""
 
 import asyncio
 import logging
@@ -7,7 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
     from batten.control.views.store import ViewStore
@@ -22,7 +24,12 @@ _log = logging.getLogger("batten.views")
 class RunService:
     """Opens its file with the first request that needs it."""
 
-    def __init__(self, journal: Journal, home: str) -> None:
+    def __init__(
+        self, journal: Journal, home: str, settings: ControlPlaneSettings, tasks: Tasks
+    ) -> None:
+        self.settings = settings
+        self.tasks = tasks
+        """Creates and cancels runs of agents."""
         self._journal = journal
         self._home = home
         self._store: ViewStore | None = None

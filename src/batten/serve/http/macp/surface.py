@@ -1,4 +1,4 @@
-"""The surface of runs, with the control plane's shape of errors."""
+"""The surfaces of the control plane, with its shape of errors."""
 
 from msgspec.structs import replace
 
@@ -8,20 +8,31 @@ from batten.serve.http.macp import runs
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
+_ROUTES = (*runs.ROUTES,)
+_PREFIXES = ("/runs",)
+"""Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
-def macp(service: RunService | None) -> Surface:
-    """The surface; without a service, to document it."""
-    routes = runs.ROUTES
+
+def macp(service: RunService | None) -> tuple[Surface, ...]:
+    """The surfaces; without a service, to document them."""
+    routes = _ROUTES
     if service is None:
         from batten.serve.http.macp.replies import REPLIES
 
-        routes = tuple(replace(one, reply=REPLIES[one.path]) for one in routes)
-    return Surface(
-        name="macp",
-        prefix="/runs",
-        routes=routes,
-        service=service,
-        error=control_error,
-        error_reply=ErrorBody,
-        error_names={"not_found": "RUN_NOT_FOUND"},
+        routes = tuple(replace(one, reply=REPLIES[f"{one.method} {one.path}"]) for one in routes)
+    return tuple(
+        Surface(
+            name=f"macp{prefix.replace('/', '.')}",
+            prefix=prefix,
+            routes=tuple(one for one in routes if _is_below(one.path, prefix)),
+            service=service,
+            error=control_error,
+            error_reply=ErrorBody,
+            error_names={"not_found": "RUN_NOT_FOUND"} if prefix == "/runs" else {},
+        )
+        for prefix in _PREFIXES
     )
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")
