@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from batten.contract.errors import BattenError
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.fanout import Fanout
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -25,12 +26,18 @@ class RunService:
     """Opens its file with the first request that needs it."""
 
     def __init__(
-        self, journal: Journal, home: str, settings: ControlPlaneSettings, tasks: Tasks
+        self,
+        journal: Journal,
+        home: str,
+        settings: ControlPlaneSettings,
+        tasks: Tasks,
+        fanout: Fanout,
     ) -> None:
         self.settings = settings
+        self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
-        self._journal = journal
+        self.journal = journal
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
@@ -43,7 +50,7 @@ class RunService:
             from batten.control.views.views import Views
 
             self._store = ViewStore.open(self._home)
-            self._views = Views(self._journal, self._store)
+            self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
 
