@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from batten.contract.errors import BattenError
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -30,6 +31,8 @@ class RunService:
         self.settings = settings
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, once there is one."""
         self._journal = journal
         self._home = home
         self._store: ViewStore | None = None
