@@ -10,6 +10,7 @@ from batten.contract.errors import BattenError
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -38,6 +39,8 @@ class RunService:
         self.tasks = tasks
         """Creates and cancels runs of agents."""
         self.journal = journal
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, once there is one."""
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
