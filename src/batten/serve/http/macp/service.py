@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.observer.observer import Observer
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.settings.control_plane import ControlPlaneSettings
@@ -14,6 +15,7 @@ from batten.settings.control_plane import ControlPlaneSettings
 if TYPE_CHECKING:  # loaded with the first request
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
+    from batten.serve.http.sinks.service import SinkService
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
@@ -25,11 +27,20 @@ class RunService:
     """Opens its file with the first request that needs it."""
 
     def __init__(
-        self, journal: Journal, home: str, settings: ControlPlaneSettings, tasks: Tasks
+        self,
+        journal: Journal,
+        home: str,
+        settings: ControlPlaneSettings,
+        tasks: Tasks,
+        observer: Observer,
     ) -> None:
         self.settings = settings
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.observer = observer
+        """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
+        self.recorder: SinkService | None = None
+        """Keeps the audit log."""
         self._journal = journal
         self._home = home
         self._store: ViewStore | None = None
