@@ -55,7 +55,7 @@ class Counts(Struct):
     """What all observed runs of a process amount to."""
 
     reconnects: int = 0
-    messages: int = 0
+    recoveries: int = 0
 
 
 class ObservedRun:
@@ -289,7 +289,6 @@ class ObservedRun:
         await self._append(self._written(frame, progress.ordinal + 1))
         progress.ordinal += 1
         progress.recent.append(frame.message_id)
-        self._counts.messages += 1
 
     # When the runtime cannot be reached
 

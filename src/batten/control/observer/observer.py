@@ -87,8 +87,6 @@ class Observer:
 
     async def run(self) -> None:
         """Until cancelled; then streams end and the runs are given up, for another to go on."""
-        if not self._settings.runtime_address:
-            return  # the runtime of this home keeps its own sessions
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew())
             group.create_task(self._watch(lambda client: client.watch_sessions(), self._learn))
@@ -187,6 +185,7 @@ class Observer:
             begun = taken_over(row, self._worker_id, self._lease_s)
             for stored in await self.journal.append(row.run_id, begun, fence=lease.fence):
                 progress.take(decode(stored.body))
+            self.counts.recoveries += row.status == "running"
         return ObservedRun(lease, progress, self.link, self._keeping, self._settings, self.counts)
 
     async def _release(self, lease: Lease) -> None:

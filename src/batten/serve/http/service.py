@@ -20,7 +20,7 @@ from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
-from batten.serve.http.macp.observing import open_observer
+from batten.serve.http.macp.observing import Observing
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.macp.surface import macp
 from batten.serve.http.metrics import Metrics
@@ -75,7 +75,7 @@ async def service(
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
-    observer = open_observer(opener, plane, hosted)
+    observer = Observing(opener, plane, hosted)
     observing = RunService(opener.journal, opener.home, plane, tasks, observer)
     observing.recorder = telling
     tasks.on_removed = observing.forget

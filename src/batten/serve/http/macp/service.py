@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
-from batten.control.observer.observer import Observer
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.macp.observing import Observing
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -32,7 +32,7 @@ class RunService:
         home: str,
         settings: ControlPlaneSettings,
         tasks: Tasks,
-        observer: Observer,
+        observer: Observing,
     ) -> None:
         self.settings = settings
         self.tasks = tasks
