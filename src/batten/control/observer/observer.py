@@ -73,13 +73,14 @@ class Observer:
         return self._keeping.journal
 
     @property
-    def active_streams(self) -> int:
+    def active(self) -> int:
+        """Streams that are followed now."""
         return sum(run.is_streaming for run in self._runs.values())
 
     @property
-    def is_healthy(self) -> bool:
-        """Whether every followed session has its stream."""
-        return not any(run.is_lost for run in self._runs.values())
+    def broken(self) -> int:
+        """Runs in work whose stream is not connected."""
+        return sum(run.is_lost for run in self._runs.values())
 
     def look(self) -> None:
         """A run was queued, or asked to end: look at once."""

@@ -35,8 +35,14 @@ class Observing:
         )
 
     @property
-    def active_streams(self) -> int:
-        return 0 if self._observer is None else self._observer.active_streams
+    def active(self) -> int:
+        """Streams that are followed now."""
+        return 0 if self._observer is None else self._observer.active
+
+    @property
+    def broken(self) -> int:
+        """Runs in work whose stream is not connected."""
+        return 0 if self._observer is None else self._observer.broken
 
     @property
     def reconnects(self) -> int:
@@ -46,11 +52,6 @@ class Observing:
     def recoveries(self) -> int:
         """Runs that were taken over from an observer that is gone."""
         return 0 if self._observer is None else self._observer.counts.recoveries
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether every followed session has its stream."""
-        return self._observer is None or self._observer.is_healthy
 
     def look(self) -> None:
         """A run was queued, or asked to end: look at once."""

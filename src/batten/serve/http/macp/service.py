@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from batten.contract.errors import BattenError
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.fanout import Fanout
 from batten.serve.http.macp.observing import Observing
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -32,16 +34,23 @@ class RunService:
         home: str,
         settings: ControlPlaneSettings,
         tasks: Tasks,
+        fanout: Fanout,
         observer: Observing,
     ) -> None:
         self.settings = settings
+        self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
         self.observer = observer
         """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
         self.recorder: SinkService | None = None
         """Keeps the audit log."""
-        self._journal = journal
+        self.journal = journal
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, if there is one."""
+        observer.link.timed = self.watch.timed
+        if settings.runtime_address:
+            self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
@@ -54,7 +63,7 @@ class RunService:
             from batten.control.views.views import Views
 
             self._store = ViewStore.open(self._home)
-            self._views = Views(self._journal, self._store)
+            self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
 
