@@ -369,10 +369,11 @@ class App:
         """Send a body piece by piece. A reader that takes nothing for long is cut off."""
         headers += [
             (b"content-type", download.content_type.encode("latin-1")),
-            (b"content-length", b"%d" % download.size),
             (b"x-content-type-options", b"nosniff"),
             *_as_bytes(download.headers),
         ]
+        if download.size is not None:
+            headers.append((b"content-length", b"%d" % download.size))
         send = exchange.take_send()
         start = {"type": "http.response.start", "status": download.status, "headers": headers}
         try:

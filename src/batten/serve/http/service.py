@@ -67,7 +67,7 @@ async def service(
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
-    observing = RunService(opener.journal, opener.home, plane, tasks)
+    observing = RunService(opener.journal, opener.home, plane, tasks, fanout)
     tasks.on_removed = observing.forget
     keeping = DataRetention(opener.home, plane, telling)
     metrics = Metrics(is_plane=True)

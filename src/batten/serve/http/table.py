@@ -108,7 +108,8 @@ class Download(Struct, frozen=True, kw_only=True):
 
     source: AsyncIterator[bytes]
     """Closed when the reader leaves; exactly `size` bytes."""
-    size: int
+    size: int | None
+    """None if it is not known before the end."""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     content_type: str = "application/octet-stream"
@@ -125,7 +126,9 @@ class Stream(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     first: bytes = b""
     """Sent at once, with the headers: a comment such as `: ok`."""
-    heartbeat: bytes = b": heartbeat\n\n"
+    heartbeat: bytes | Callable[[], bytes] = b": heartbeat\n\n"
+    heartbeat_s: float = 0.0
+    """Time without a frame before a heartbeat; 0 for the server's own."""
 
 
 Handler = Callable[[Call], Awaitable[Any]]
