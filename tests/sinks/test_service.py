@@ -68,7 +68,7 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     run_id = await played(service)
     taken = await receiver.wait_for(4)
     bodies = [msgspec.json.decode(one.body) for one in taken]
-    assert [body["event"] for body in bodies if body["runId"] == run_id] == [
+    assert [body["event"] for body in bodies if body["journalId"] == run_id] == [
         "run.queued",
         "run.started",
         "run.completed",
@@ -92,9 +92,11 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     await got(service, "PATCH", path, {"active": True, "events": ["run.completed"]})
     heard = await played(service, "heard")
     last = (await receiver.wait_for(6))[5]
-    assert msgspec.json.decode(last.body)["runId"] == heard
-    assert (await ask(service, "DELETE", path)).status == 204
-    assert (await ask(service, "DELETE", path)).status == 404
+    assert msgspec.json.decode(last.body)["journalId"] == heard
+    for _ in range(2):
+        assert (await ask(service, "DELETE", path)).status == 204
+    unchanged = await ask(service, "PATCH", path, {"active": True})
+    assert unchanged.status == 404
     missing = await ask(service, "GET", path)
     assert (missing.status, msgspec.json.decode(missing.body)["errorCode"]) == (404, "NOT_FOUND")
 

@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from batten import __version__
+from batten.control.data_retention import DataRetention
 from batten.control.gathering import Gathering
 from batten.control.observer.hosted import TOKEN_VARIABLE, HostedRuntime
 from batten.control.reconciler import Reconciler, Sweeper
@@ -80,6 +81,7 @@ async def service(
     observing = RunService(opener.journal, opener.home, plane, tasks, fanout, observer)
     observing.recorder = telling
     tasks.on_removed = observing.forget
+    keeping = DataRetention(opener.home, plane, telling)
     metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
     SinkGauges(opener.journal, opener.home).add_to(metrics)
@@ -102,7 +104,8 @@ async def service(
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
             parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
-            duties = [group.create_task(part.run()) for part in (*parts, observing, observer)]
+            planes = (observing, observer, keeping)
+            duties = [group.create_task(part.run()) for part in (*parts, *planes)]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
