@@ -20,7 +20,7 @@ from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
-from batten.serve.http.macp.plane import ControlPlane
+from batten.serve.http.macp.plane import ControlPlane, Duty
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.rows import rows
 from batten.serve.http.sink_gauges import SinkGauges
@@ -92,14 +92,15 @@ async def service(
     try:
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
-            parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks)
-            duties = [group.create_task(part.run()) for part in (*parts, *plane.duties)]
+            own: tuple[Duty, ...] = (reconciler, Sweeper(tasks), retention, fanout, sinks)
+            parts = (*staffs, *own, *plane.duties)
+            duties = [group.create_task(part.run()) for part in parts]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
                 served.recorder = telling
-                own = [hecate(served), rows(opener.journal), *plane.surfaces()]
-                surfaces = with_system(own, system)
+                others = (rows(opener.journal), *plane.surfaces())
+                surfaces = with_system([hecate(served), *others], system)
                 yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
             finally:
                 for duty in duties:

@@ -1,7 +1,7 @@
 """The parts of the control plane, put together."""
 
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from batten.control.data_retention import DataRetention
 from batten.control.observer.hosted import HostedRuntime
@@ -21,7 +21,7 @@ from batten.wiring.opener import SessionOpener
 class Duty(Protocol):
     """Work that goes on as long as the service."""
 
-    def run(self) -> Awaitable[None]: ...
+    def run(self) -> Coroutine[Any, Any, None]: ...
 
 
 class ControlPlane:
