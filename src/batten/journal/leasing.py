@@ -8,17 +8,20 @@ from batten.journal.contract import Lease
 from batten.journal.workers import boot_ms, is_gone
 
 
-def check_alone(session: RunState | None, unfinished: str | None) -> None:
-    """Raises `NotFound` without the session's stream, `Conflict` while a run has not ended."""
+def check_alone(session: RunState | None, other: str | None, *, first: bool) -> None:
+    """Raises `NotFound` without the session's stream, `Conflict` for another run of it."""
     if session is None:
         raise NotFound("the session of the new run is not there: it was deleted")
-    if unfinished is not None:
-        raise Conflict(f"{unfinished} has not ended: wait for it, or cancel it", code="run_active")
+    if other is not None and first:
+        raise Conflict(f"the session has the run {other} already", code="session_used")
+    if other is not None:
+        raise Conflict(f"{other} has not ended: wait for it, or cancel it", code="run_active")
 
 
 def waits_for_worker(run: RunState) -> bool:
     """Whether a worker may claim the run from the queue."""
-    return run.fold.status == "queued" and not run.worker_id and run.fold.kind != "session"
+    is_for_workers = run.fold.kind not in ("session", "coordination")
+    return run.fold.status == "queued" and not run.worker_id and is_for_workers
 
 
 def lease_of(run: RunState) -> Lease | None:
