@@ -46,8 +46,8 @@ class Transaction(Protocol):
 
     def find_run(self, run_id: str) -> RunState | None: ...
 
-    def other_run_of(self, session_id: str | None, *, unfinished: bool) -> str | None:
-        """A run of the session, perhaps only one that has not ended; child runs do not count."""
+    def unfinished_of(self, session_id: str | None) -> str | None:
+        """A run of the session that has not ended; child runs do not count."""
         ...
 
     def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
@@ -129,9 +129,10 @@ class JournalHandle(Journal):
                 raise Conflict(f"run {new.run_id} exists already", code="run_exists")
             if under is not None:
                 leasing.check_holder(batch.run(under.run_id), under)
-            if new.alone or new.first:
-                other = batch.other_run_of(new.session_id, unfinished=not new.first)
-                leasing.check_alone(batch.find_run(stream), other, first=new.first)
+            if new.alone:
+                leasing.check_alone(batch.find_run(stream), batch.unfinished_of(new.session_id))
+            if new.first:
+                leasing.check_first(batch.known(facts, new.session_id), new.session_id)
             if of_session:  # refused before anything is staged
                 _prepare(batch, batch.run(stream), of_session, guest=True)
             run = appending.new_state(new, batch.next_key, batch.now())

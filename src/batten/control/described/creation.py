@@ -1,6 +1,5 @@
 """Creates the run of a descriptor: durable before it returns, and once for each idempotency key."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -48,6 +47,33 @@ class Asker(Struct, frozen=True, kw_only=True):
     cloned_from: str = ""
 
 
+class _Described(Struct, frozen=True):
+    """The fact that describes a run, before it is stored."""
+
+    fact: MacpRunDescribed
+    exact: bytes
+    """The descriptor as it was sent."""
+    is_clean: bool
+    """Whether it holds no secret."""
+
+    @property
+    def clean(self) -> list[MacpRunDescribed]:
+        return [self.fact] if self.is_clean else []
+
+    def record_unless_clean(self, recorder: Recorder) -> None:
+        if not self.is_clean:
+            self.record(recorder)
+
+    def record(self, recorder: Recorder) -> None:
+        """Record it without secrets; the exact descriptor is sealed if it has any."""
+        clean = redact_fact(self.fact, recorder.redactor)
+        assert isinstance(clean, MacpRunDescribed)
+        if msgspec.json.encode(clean.descriptor) != self.exact:
+            sealed = recorder.seal(self.exact, summary="the descriptor of the run")
+            clean = replace(clean, sealed_artifact_id=sealed)
+        recorder.record(clean)
+
+
 class DescribedRuns:
     """The described runs of one home."""
 
@@ -87,11 +113,11 @@ class DescribedRuns:
     async def _create(
         self, descriptor: RunDescriptor, run_id: RunId, session_id: str, asker: Asker
     ) -> None:
-        describe = self._described(descriptor, session_id, asker)
+        described = self._described(descriptor, session_id, asker)
         if descriptor.runtime.kind == "agent":
-            create = self._create_agent_run(descriptor, run_id, session_id, asker, describe)
+            create = self._create_agent_run(descriptor, run_id, session_id, asker, described)
         else:
-            create = self._create_waiting_run(run_id, session_id, asker, describe)
+            create = self._create_waiting_run(run_id, session_id, asker, described)
         try:
             await create
         except Conflict as error:
@@ -99,10 +125,7 @@ class DescribedRuns:
                 raise
             raise _session_exists(session_id) from error
 
-    def _described(
-        self, descriptor: RunDescriptor, session_id: str, asker: Asker
-    ) -> Callable[[Recorder], None]:
-        """Records the descriptor; what redaction altered of it is sealed."""
+    def _described(self, descriptor: RunDescriptor, session_id: str, asker: Asker) -> "_Described":
         exact = msgspec.to_builtins(descriptor)
         exact["session"]["sessionId"] = session_id
         encoded = msgspec.json.encode(exact)
@@ -112,25 +135,20 @@ class DescribedRuns:
                 code="VALIDATION_ERROR",
             )
         settings = self._settings
-        described = MacpRunDescribed(
+        shown = concealed(exact)
+        fact = MacpRunDescribed(
             session_id=session_id,
-            descriptor=concealed(exact),
+            descriptor=shown,
             normaliser=VERSION,
             redact=list(settings.macp_redact_patterns) or UNSET,
             by=asker.by or UNSET,
             elsewhere=is_elsewhere(descriptor, settings) or UNSET,
             cloned_from=asker.cloned_from or UNSET,
         )
-
-        def describe(recorder: Recorder) -> None:
-            clean = redact_fact(described, recorder.redactor)
-            assert isinstance(clean, MacpRunDescribed)
-            if clean.descriptor != exact:
-                sealed = recorder.seal(encoded, summary="the descriptor of the run")
-                clean = replace(clean, sealed_artifact_id=sealed)
-            recorder.record(clean)
-
-        return describe
+        # One search of the whole text. An escaped character could hide a secret from it.
+        plain = b"\\" not in encoded and shown is exact
+        is_clean = plain and not self._tasks.redactor.authored.contains(encoded.decode())
+        return _Described(fact, encoded, is_clean)
 
     async def _create_agent_run(
         self,
@@ -138,19 +156,19 @@ class DescribedRuns:
         run_id: RunId,
         session_id: str,
         asker: Asker,
-        describe: Callable[[Recorder], None],
+        described: "_Described",
     ) -> None:
         await self._tasks.start_described(
             task_of(descriptor, by=asker.by),
             run_id,
             journal_session(session_id),
-            describe,
+            described.record,
             by=asker.by,
             traceparent=asker.traceparent,
         )
 
     async def _create_waiting_run(
-        self, run_id: RunId, session_id: str, asker: Asker, describe: Callable[[Recorder], None]
+        self, run_id: RunId, session_id: str, asker: Asker, described: "_Described"
     ) -> None:
         stream, opened = new_stream(session_id)
         new = NewRun(
@@ -165,8 +183,8 @@ class DescribedRuns:
             await Recorder.create(
                 self._journal,
                 new,
-                [queued(asker.by, asker.traceparent)],
-                describe,
+                [queued(asker.by, asker.traceparent), *described.clean],
+                described.record_unless_clean,
                 redactor=self._tasks.redactor,
                 seal_key=self._tasks.seal_key,
                 gather=self._tasks.gathering.wait,

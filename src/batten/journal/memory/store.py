@@ -123,12 +123,11 @@ class MemoryStore:
         run = self.runs.get(run_id)
         return None if run is None else run.state
 
-    def other_run_of(self, session_id: str | None, *, unfinished: bool) -> str | None:
+    def unfinished_of(self, session_id: str | None) -> str | None:
         for run_id, index in self.runs.items():
             run = index.state.fold
             ours = index.state.session_id == session_id and run.parent_run_id is None
-            counts = run.ended_at is None or not unfinished
-            if ours and counts and run.kind != "session":
+            if ours and run.ended_at is None and run.kind != "session":
                 return run_id
         return None
 

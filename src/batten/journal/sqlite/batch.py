@@ -175,12 +175,11 @@ class Batch:
             raise StoreDamaged(f"the stored row of run {run_id} cannot be read: {error}") from error
         return self._know(state)
 
-    def other_run_of(self, session_id: str | None, *, unfinished: bool) -> str | None:
+    def unfinished_of(self, session_id: str | None) -> str | None:
         self.flush()
-        only = " AND ended_at IS NULL" if unfinished else ""
         found: str | None = self.db.execute(
-            "SELECT run_id FROM runs WHERE session_id = ?"
-            f" AND kind != 'session' AND parent_run_id IS NULL{only} LIMIT 1",
+            "SELECT run_id FROM runs WHERE session_id = ? AND ended_at IS NULL"
+            " AND kind != 'session' AND parent_run_id IS NULL LIMIT 1",
             (session_id,),
         ).get
         return found

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
 
 MAX_PARTICIPANTS = 1000
@@ -125,6 +126,10 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
             f"Maximum {MAX_PARTICIPANTS} participants per session", code="VALIDATION_ERROR"
         )
     metadata = descriptor.metadata
+    if is_too_deep(metadata):
+        raise CallerError(
+            f"session.metadata nests more than {DEEPEST} levels", code="VALIDATION_ERROR"
+        )
     if "cancelCallback" in metadata:
         try:
             msgspec.convert(metadata["cancelCallback"], Callback)
