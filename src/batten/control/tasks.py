@@ -336,9 +336,9 @@ class Tasks:
                 row = await self.run(task_id, run_id)
             if row.outcome is None and (not row.worker_id or is_gone(row)):
                 await end_idle(self, row, "cancelled", reason, by, closed_by="system")
-        return await self._settled(task_id, run_id)
+        return await self.settled(task_id, run_id)
 
-    async def _settled(self, task_id: str, run_id: str) -> RunRow:
+    async def settled(self, task_id: str, run_id: str) -> RunRow:
         """A run once it has ended, or as it is after a moment."""
         row = await self.run(task_id, run_id)
         if row.outcome is None:
