@@ -247,6 +247,7 @@ def authenticator_of(
     from batten.serve.grpc.server import is_loopback
     from batten.serve.grpc.signed_tokens import DEFAULT_AUDIENCE, JwtOptions, JwtVerifier
     from batten.serve.http.keys import KeyRing, KeyStore
+    from batten.settings.control_plane import read_control_plane
 
     file = options.tokens or environ.get("MACP_AUTH_TOKENS_FILE") or ""
     inline = environ.get("MACP_AUTH_TOKENS_JSON", "")
@@ -274,6 +275,7 @@ def authenticator_of(
     ring = KeyRing(KeyStore(home))
     configured = tokens is not None or jwt is not None
     may = is_loopback(listening.host) or _is_insecure(options, environ)
+    is_closed = read_control_plane(environ).is_closed
     if not configured and ring.is_empty and not may:
         raise CallerError(
             "nobody could call: give --tokens, --jwt-issuer, or make a key with `batten keys`",
@@ -283,7 +285,7 @@ def authenticator_of(
         tokens=tokens,
         jwt=jwt,
         keys=partial(_key_identity, ring),
-        allow_anyone=lambda: may and not configured and ring.is_empty,
+        allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,
     )
 
 

@@ -1,23 +1,20 @@
-"""A control plane and a runtime on one home, and runs described to them."""
+"""Runs that are described to a control plane, and the initiators that open their sessions."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.coordination.published import sdk
-from tests.serve.grpc.running import Server, running
-from tests.serve.http.wire import Answer
-from tests.service.serving import PATIENCE_S, Json, Service, serving
+from tests.service.macp.plane import COMMIT, Plane, as_, planes
+from tests.service.serving import PATIENCE_S, Json
 
 DECISION = "macp.mode.decision.v1"
-COMMIT = {"authority_scope": "tests", "reason": "agreed"}
 
 
 def descriptor(*participants: str, **session: Any) -> Json:
     """A descriptor for the runtime of the home; `session` has further fields of that part."""
-    named = participants or ("lead", "ann")
     return {
         "mode": "live",
         "runtime": {"kind": "embedded"},
@@ -26,84 +23,63 @@ def descriptor(*participants: str, **session: Any) -> Json:
             "modeVersion": "1.0.0",
             "configurationVersion": "config.default",
             "ttlMs": 60_000,
-            "participants": [{"id": name} for name in named],
+            "participants": [{"id": name} for name in participants or ("lead", "ann")],
             **session,
         },
     }
 
 
-class Plane:
-    """A real server, and a real runtime beside it."""
-
-    def __init__(self, service: Service, runtime: Server) -> None:
-        self.service = service
-        self.runtime = runtime
-
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        return await self.service.request(method, path, body, headers or None)
-
-    async def get(self, path: str) -> Any:
-        answer = await self.ask("GET", path)
-        assert answer.status == 200, answer.body
-        return answer.json
-
-    async def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        answer = await self.ask("POST", path, {} if body is None else body)
-        assert answer.status == status, answer.body
-        return answer.json
-
+class DescribedPlane(Plane):
     async def create(self, body: Any = None, **headers: str) -> Json:
-        answer = await self.ask("POST", "/runs", body or descriptor(), **headers)
-        assert answer.status == 202, answer.body
+        answer = await self.service.request("POST", "/runs", body or descriptor(), headers or None)
+        assert answer.status == 202, answer.body.decode()
         made: Json = answer.json
         return made
 
-    async def refused(self, method: str, path: str, body: Any = None) -> tuple[int, str, str]:
-        answer = await self.ask(method, path, body)
-        told: Json = answer.json
-        assert told["statusCode"] == answer.status
-        return answer.status, told["errorCode"], told["message"]
+    async def told(self, method: str, path: str, body: Any = None) -> tuple[int, str, str]:
+        """The status, code and message of an error."""
+        answer = await self.service.request(method, path, body)
+        return answer.status, answer.json["errorCode"], answer.json["message"]
 
     async def until(self, run_id: str, *statuses: str) -> Json:
         """The record once it has one of these statuses."""
-        return await self.record(run_id, lambda record: record["status"] in statuses)
-
-    async def record(self, run_id: str, fits: Callable[[Json], bool]) -> Json:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 record: Json = await self.get(f"/runs/{run_id}")
-                if fits(record):
+                if record["status"] in statuses:
                     return record
                 await asyncio.sleep(0.02)
 
     async def types(self, run_id: str) -> list[str]:
         return [one["type"] for one in await self.get(f"/runs/{run_id}/events?limit=1000")]
 
-    def session(self, session_id: str, *, client: Any = None) -> Any:
-        """A decision of that id, of the initiator `lead`."""
-        return sdk.DecisionSession(client or self.runtime.client("lead"), session_id=session_id)
+    async def open(self, session_id: str, **more: Any) -> None:
+        """Open a session, as its initiator `lead` does."""
+        fields = {"intent": "decide", "participants": ["lead", "ann"], "ttl_ms": 60_000}
+        known = {name: more.pop(name) for name in list(more) if name in ("policy_version",)}
 
-    async def start(self, session_id: str, **more: Any) -> Any:
-        """Open a session, as its initiator does."""
-        fields = {"intent": "decide", "participants": ["lead", "ann"], "ttl_ms": 60_000, **more}
-        session = self.session(session_id)
-        await asyncio.to_thread(session.start, **fields)
-        return session
+        def start(client: Any) -> None:
+            session = sdk.DecisionSession(client, session_id=session_id, **known)
+            session.start(**{**fields, **more})
 
+        await self.speak(start)
 
-def decide(session: Any) -> None:
-    """Bring an open decision to its end."""
-    session.propose("p1", "merge", rationale="tests pass")
-    auth = sdk.AuthConfig.for_dev_agent("ann")
-    session.vote("p1", "APPROVE", sender="ann", auth=auth)
-    session.commit(action="decision.selected", **COMMIT)
+    async def decide(self, session_id: str) -> None:
+        """Bring an open decision to its end."""
+
+        def decide(client: Any) -> None:
+            session = sdk.DecisionSession(client, session_id=session_id)
+            session.propose("p1", "merge", rationale="tests pass")
+            session.vote("p1", "APPROVE", **as_("ann"))
+            session.commit(action="decision.selected", **COMMIT)
+
+        await self.speak(decide)
 
 
 @asynccontextmanager
-async def planes(
+async def described_planes(
     directory: Path, *flags: str, environ: Mapping[str, str] | None = None
-) -> AsyncGenerator[Plane]:
-    given = {"THROTTLE_LIMIT": "0", **(environ or {})}
-    async with serving(directory, "--no-runtime", *flags, environ=given) as service:
-        with running(service.stage.home) as runtime:
-            yield Plane(service, runtime)
+) -> AsyncGenerator[DescribedPlane]:
+    unlimited = {"THROTTLE_LIMIT": "0", **(environ or {})}
+    async with planes(directory, *flags, environ=unlimited) as plane:
+        yield DescribedPlane(plane.service, plane.address)

@@ -14,6 +14,7 @@ from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
+from batten.serve.http.control_plane import ControlPlaneEdge
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
@@ -65,9 +66,9 @@ async def service(
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
-    observing = RunService(opener.journal, opener.home, plane, tasks)
+    observing = RunService(opener.journal, opener.home, plane, tasks, fanout)
     tasks.on_removed = observing.forget
-    metrics = Metrics()
+    metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
     SinkGauges(opener.journal, opener.home).add_to(metrics)
 
@@ -82,6 +83,8 @@ async def service(
         version=__version__,
         metrics=metrics,
         checks={"store": check_store, "workers": check_workers},
+        watch=observing.watch,
+        is_closed=plane.is_closed,
     )
     try:
         async with asyncio.TaskGroup() as group:
@@ -92,7 +95,9 @@ async def service(
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
                 served.recorder = telling
-                others = (rows(opener.journal), *sinks_surfaces(telling), *macp(observing))
+                edge = ControlPlaneEdge(plane)
+                plane_surfaces = (*sinks_surfaces(telling, edge), *macp(observing, edge))
+                others = (rows(opener.journal), *plane_surfaces)
                 surfaces = with_system([hecate(served), *others], system)
                 yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
             finally:

@@ -13,5 +13,6 @@ REPLIES: dict[str, Any] = {
     "GET /runs/{id}": RunRecord,
     "GET /runs/{id}/state": ProjectedState,
     "GET /runs/{id}/events": list[CanonicalEvent] | EventPage,
+    "GET /runs/{id}/stream": None,
 }
 """By method and path."""

@@ -33,12 +33,12 @@ class EventParameters(Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def get(call: Call) -> "RunRecord":
     service: RunService = call.service
-    return await service.views.record(_run_id(call))
+    return await service.views.record(run_id_of(call))
 
 
 async def state(call: Call) -> "ProjectedState":
     service: RunService = call.service
-    return await service.views.state(_run_id(call))
+    return await service.views.state(run_id_of(call))
 
 
 async def list_events(call: Call) -> Reply:
@@ -53,7 +53,7 @@ async def list_events(call: Call) -> Reply:
         before_ts=_instant("beforeTs", asked.before_ts),
         types=frozenset(name.strip() for name in types.split(",") if name.strip()),
     )
-    found = await service.views.events(_run_id(call), wanted, asked.limit)
+    found = await service.views.events(run_id_of(call), wanted, asked.limit)
     rows = found.rows
     if UNSET is asked.after_ts is asked.before_ts is asked.type:
         return Reply(b"[" + b",".join([row.body for row in rows]) + b"]")
@@ -67,7 +67,7 @@ async def list_events(call: Call) -> Reply:
     return Reply(page)
 
 
-def _run_id(call: Call) -> str:
+def run_id_of(call: Call) -> str:
     """The journal's id of the run that the path names."""
     from batten.control.views.views import journal_id
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from batten.contract.errors import BattenError
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.fanout import Fanout
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -26,12 +28,20 @@ class RunService:
     """Opens its file with the first request that needs it."""
 
     def __init__(
-        self, journal: Journal, home: str, settings: ControlPlaneSettings, tasks: Tasks
+        self,
+        journal: Journal,
+        home: str,
+        settings: ControlPlaneSettings,
+        tasks: Tasks,
+        fanout: Fanout,
     ) -> None:
         self.settings = settings
+        self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
-        self._journal = journal
+        self.journal = journal
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, once there is one."""
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
@@ -45,7 +55,7 @@ class RunService:
             from batten.control.views.views import Views
 
             self._store = ViewStore.open(self._home)
-            self._views = Views(self._journal, self._store)
+            self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
 
