@@ -15,6 +15,7 @@ from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
+    from batten.control.described.creation import DescribedRuns
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
     from batten.serve.http.sinks.service import SinkService
@@ -54,6 +55,7 @@ class RunService:
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
+        self._described: DescribedRuns | None = None
         self._wanted = asyncio.Event()
 
     @property
@@ -66,6 +68,14 @@ class RunService:
             self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
+
+    @property
+    def described(self) -> "DescribedRuns":
+        if self._described is None:
+            from batten.control.described.creation import DescribedRuns
+
+            self._described = DescribedRuns(self.tasks, self.settings)
+        return self._described
 
     @property
     def _has_views(self) -> bool:
