@@ -24,11 +24,12 @@ from batten.serve.http.limits import Limits
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.macp.surface import macp
 from batten.serve.http.metrics import Metrics
+from batten.serve.http.plane_gauges import PlaneCounts, PlaneGauges
 from batten.serve.http.rows import rows
 from batten.serve.http.sink_gauges import SinkGauges
 from batten.serve.http.sinks.service import SinkService
 from batten.serve.http.sinks.surface import sinks as sinks_surfaces
-from batten.serve.http.system import System, with_system
+from batten.serve.http.system import Check, System, with_system
 from batten.settings.control_plane import read_control_plane
 from batten.sinks.process import SinkProcess
 from batten.wiring.opener import SessionOpener
@@ -39,6 +40,19 @@ async def _tell_isolation(opener: SessionOpener, system: System) -> None:
     from batten.control.isolation import os_isolation
 
     system.sandbox = {"os_isolation": to_builtins(await os_isolation(opener.base, opener.home))}
+
+
+def _checks(opener: SessionOpener, supervisor: Supervisor, staff: Staff) -> dict[str, Check]:
+    """What `/readyz` looks at."""
+
+    async def store() -> str:
+        await opener.journal.version()
+        return ""
+
+    async def workers() -> str:
+        return "" if supervisor.pids or not staff.commands else "no worker runs"
+
+    return {"store": store, "workers": workers}
 
 
 @asynccontextmanager
@@ -72,19 +86,14 @@ async def service(
     keeping = DataRetention(opener.home, plane, telling)
     metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
-    SinkGauges(opener.journal, opener.home).add_to(metrics)
-
-    async def check_store() -> str:
-        await opener.journal.version()
-        return ""
-
-    async def check_workers() -> str:
-        return "" if supervisor.pids or not staff.commands else "no worker runs"
+    sink_gauges = SinkGauges(opener.journal, opener.home)
+    sink_gauges.add_to(metrics)
+    counts = PlaneCounts(opener.journal)
 
     system = System(
         version=__version__,
         metrics=metrics,
-        checks={"store": check_store, "workers": check_workers},
+        checks=_checks(opener, supervisor, staff),
         watch=observing.watch,
         is_closed=plane.is_closed,
     )
@@ -92,7 +101,9 @@ async def service(
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
             parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
-            duties = [group.create_task(part.run()) for part in (*parts, observing, keeping)]
+            duties = [
+                group.create_task(part.run()) for part in (*parts, observing, keeping, counts)
+            ]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
@@ -101,7 +112,9 @@ async def service(
                 plane_surfaces = (*sinks_surfaces(telling, edge), *macp(observing, edge))
                 others = (rows(opener.journal), *plane_surfaces)
                 surfaces = with_system([hecate(served), *others], system)
-                yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
+                app = App(surfaces, limits=limits, metrics=metrics, writing=gathering)
+                PlaneGauges(counts, observing.watch, app.streams, sink_gauges).add_to(metrics)
+                yield app
             finally:
                 for duty in duties:
                     duty.cancel()
