@@ -201,7 +201,9 @@ export interface AuditParameters {
   action?: string;
   resource?: string;
   resourceId?: string;
+  /** Only entries after this ISO 8601 time. */
   createdAfter?: string;
+  /** Only entries before this ISO 8601 time. */
   createdBefore?: string;
   limit?: number;
   offset?: number;
@@ -2045,6 +2047,8 @@ export interface RunStartedData {
 
 export interface SessionClosedData {
   reason: string;
+  /** How its last run ended, unless that was well. */
+  outcome?: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage";
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }

@@ -1,4 +1,4 @@
-"""The control plane's counts of runs and messages: from facts, bounded, the same after a restart."""
+"""The control plane's counts of runs and messages: from facts, and bounded."""
 
 from pathlib import Path
 
@@ -81,7 +81,7 @@ async def test_agent_runs_count_by_their_kind(tmp_path: Path) -> None:
         counts = PlaneCounts(runtime.journal)
         await counts.catch_up()
         for ending in (
-            facts.RunFailed("budget", "too much", retriable=False, duration_ms=1500),
+            facts.RunFailed("budget", "too much", False, 1, duration_ms=1500),
             facts.RunCancelled("ann", "enough", duration_ms=10),
         ):
             run = new_run()

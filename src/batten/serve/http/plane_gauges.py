@@ -261,11 +261,11 @@ class PlaneGauges:
         metrics.gauge(
             "circuit_breaker_state",
             "0 closed, 1 half open, 2 open.",
-            lambda: BREAKER_LEVELS[watch.breaker_state],
+            lambda: BREAKER_LEVELS[watch.breaker.state] if watch.breaker else 0,
         )
         for name, read in (
-            ("success", lambda: watch.link.breaker.successes if watch.link else 0),
-            ("failures", lambda: watch.link.breaker.failures if watch.link else 0),
+            ("success", lambda: watch.breaker.successes if watch.breaker else 0),
+            ("failures", lambda: watch.breaker.failures if watch.breaker else 0),
         ):
             about = "Calls that the circuit breaker counted."
             metrics.counter_of(f"macp_circuit_breaker_{name}_total", about, read)

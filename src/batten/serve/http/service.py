@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from batten import __version__
 from batten.control.data_retention import DataRetention
 from batten.control.gathering import Gathering
+from batten.control.observer.hosted import TOKEN_VARIABLE, HostedRuntime
 from batten.control.reconciler import Reconciler, Sweeper
 from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Staff, Supervisor
@@ -21,6 +22,7 @@ from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
+from batten.serve.http.macp.observing import Observing
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.macp.surface import macp
 from batten.serve.http.metrics import Metrics
@@ -55,6 +57,14 @@ def _checks(opener: SessionOpener, supervisor: Supervisor, staff: Staff) -> dict
     return {"store": store, "workers": workers}
 
 
+def _beside(staff: Staff, runtime: tuple[str, ...], hosted: HostedRuntime) -> Supervisor:
+    """Keeps the runtime's process, if there is one; `hosted` hears where it listens."""
+    environ = {**staff.environ, TOKEN_VARIABLE: hosted.token}
+    commands = (runtime,) if runtime else ()
+    coordinating = replace(staff, commands=commands, environ=environ)
+    return Supervisor(coordinating, hosted.lost, hosted.heard)
+
+
 @asynccontextmanager
 async def service(
     opener: SessionOpener,
@@ -74,14 +84,16 @@ async def service(
     supervisor = Supervisor(staff, lambda: reconciler.look())
     forking = replace(staff, commands=(callers,), memory_mib=0)
     printing = Supervisor(forking, lambda: reconciler.look())
-    coordinating = replace(forking, commands=(runtime,) if runtime else ())
-    coordination = Supervisor(coordinating, lambda: None)
+    hosted = HostedRuntime()
+    coordination = _beside(forking, runtime, hosted)
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
-    observing = RunService(opener.journal, opener.home, plane, tasks, fanout)
+    observer = Observing(opener, plane, hosted)
+    observing = RunService(opener.journal, opener.home, plane, tasks, fanout, observer)
+    observing.recorder = telling
     tasks.on_removed = observing.forget
     keeping = DataRetention(opener.home, plane, telling)
     metrics = Metrics(is_plane=True)
@@ -89,7 +101,6 @@ async def service(
     sink_gauges = SinkGauges(opener.journal, opener.home)
     sink_gauges.add_to(metrics)
     counts = PlaneCounts(opener.journal)
-
     system = System(
         version=__version__,
         metrics=metrics,
@@ -101,9 +112,8 @@ async def service(
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
             parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
-            duties = [
-                group.create_task(part.run()) for part in (*parts, observing, keeping, counts)
-            ]
+            planes = (observing, observer, keeping, counts)
+            duties = [group.create_task(part.run()) for part in (*parts, *planes)]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
@@ -119,6 +129,7 @@ async def service(
                 for duty in duties:
                     duty.cancel()
     finally:
+        await observer.link.close()
         observing.close()
         telling.close()
         opener.close()
