@@ -50,6 +50,7 @@ class RunService:
         self.watch = PlaneWatch(settings.runtime_kind)
         """Knows the runtime elsewhere, if there is one."""
         observer.link.timed = self.watch.timed
+        self.watch.breaker = observer.link.breaker
         if settings.runtime_address:
             self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
