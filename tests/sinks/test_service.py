@@ -67,6 +67,7 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     listed = await got(service, "GET", "/webhooks")
     assert [(one["id"], one["secret"]) for one in listed] == [(made["id"], "********")]
     path = f"/webhooks/{made['id']}"
+    await logged(service, path, 4)
     log = (await got(service, "GET", f"{path}/deliveries?limit=2"))["data"]
     assert [one["status"] for one in log] == ["delivered", "delivered"]
     assert log[0]["payload"] == bodies[-1]
@@ -88,6 +89,15 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     assert (await ask(service, "DELETE", path)).status == 404
     missing = await ask(service, "GET", path)
     assert (missing.status, msgspec.json.decode(missing.body)["errorCode"]) == (404, "NOT_FOUND")
+
+
+async def logged(service: Service, path: str, count: int) -> None:
+    """Wait until the log has as many: a receiver has a message before the log does."""
+    async with asyncio.timeout(30):
+        while True:
+            if len((await got(service, "GET", f"{path}/deliveries"))["data"]) >= count:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def left(service: Service, webhook_id: str) -> None:
