@@ -66,6 +66,7 @@ async def service(
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
     observing = RunService(opener.journal, opener.home, plane, tasks, fanout)
+    observing.recorder = telling
     tasks.on_removed = observing.forget
     metrics = Metrics()
     Gauges(opener.journal, supervisor, retention).add_to(metrics)

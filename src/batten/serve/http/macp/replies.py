@@ -2,15 +2,34 @@
 
 from typing import Any
 
+from batten.protocols.macp.artifacts import Artifact
+from batten.protocols.macp.comparing import Comparison
 from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.exporting import RunBundle
+from batten.protocols.macp.metrics import RunMetrics
+from batten.protocols.macp.outbound import OutboundMessage
 from batten.protocols.macp.pages import EventPage
 from batten.protocols.macp.records import RunRecord
+from batten.protocols.macp.replaying import ReplayDescriptor
 from batten.protocols.macp.state import ProjectedState
+from batten.serve.http.macp.observability import TraceSummary
 
 REPLIES: dict[str, Any] = {
     "GET /runs/{id}": RunRecord,
     "GET /runs/{id}/state": ProjectedState,
     "GET /runs/{id}/events": list[CanonicalEvent] | EventPage,
     "GET /runs/{id}/stream": None,
+    "POST /runs/{id}/replay": ReplayDescriptor,
+    "GET /runs/{id}/replay/stream": None,
+    "GET /runs/{id}/replay/state": ProjectedState,
+    "GET /runs/{id}/export": RunBundle,
+    "GET /runs/{id}/export/stream": bytes,
+    "POST /runs/batch/export": list[RunBundle],
+    "POST /runs/compare": Comparison,
+    "GET /runs/{id}/metrics": RunMetrics,
+    "GET /runs/{id}/traces": TraceSummary,
+    "GET /runs/{id}/messages": list[OutboundMessage],
+    "GET /runs/{id}/artifacts": list[Artifact],
+    "POST /runs/{id}/artifacts": Artifact,
 }
 """By method and path."""

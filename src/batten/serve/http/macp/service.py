@@ -4,12 +4,15 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from batten.contract.errors import BattenError
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
+from batten.serve.http.table import Call
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
@@ -20,6 +23,14 @@ _FILE = "views.db"
 _PAUSE_S = 1.0
 _SWEEP_S = 60.0
 _log = logging.getLogger("batten.views")
+
+
+class Recorder(Protocol):
+    """Records what a caller did."""
+
+    def record(
+        self, call: Call, action: str, resource: str, resource_id: str, **details: Any
+    ) -> None: ...
 
 
 class RunService:
@@ -37,6 +48,9 @@ class RunService:
         self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.artifacts = Artifacts(tasks, Patches(tasks))
+        self.recorder: Recorder | None = None
+        """Keeps who did what; None where nothing is kept."""
         self.journal = journal
         self._home = home
         self._store: ViewStore | None = None

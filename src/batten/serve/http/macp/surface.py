@@ -4,11 +4,18 @@ from msgspec.structs import replace
 
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import control_error
-from batten.serve.http.macp import runs, streams
+from batten.serve.http.macp import compare, export, observability, replay, runs, streams
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
-_ROUTES = (*runs.ROUTES, *streams.ROUTES)
+_ROUTES = (
+    *runs.ROUTES,
+    *streams.ROUTES,
+    *replay.ROUTES,
+    *export.ROUTES,
+    *compare.ROUTES,
+    *observability.ROUTES,
+)
 _PREFIXES = ("/runs",)
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
