@@ -28,6 +28,13 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "principal_subject": ("MAESTRO_PRINCIPAL_SUBJECT", "MAESTRO_USER_SUBJECT"),
     "principal_roles": ("MAESTRO_PRINCIPAL_ROLES",),
     "principal_scopes": ("MAESTRO_PRINCIPAL_SCOPES",),
+    "prompt_name": ("MAESTRO_PROMPT_NAME",),
+    "prompt_label": ("MAESTRO_PROMPT_LABEL",),
+    "prompt_hash": ("MAESTRO_PROMPT_HASH",),
+    "prompt_source": ("MAESTRO_PROMPT_SOURCE",),
+    "prompt_surface": ("MAESTRO_PROMPT_SURFACE",),
+    "prompt_version": ("MAESTRO_PROMPT_VERSION",),
+    "prompt_version_id": ("MAESTRO_PROMPT_VERSION_ID",),
 }
 """Each id with the variables that may hold it; the first that is not blank counts."""
 

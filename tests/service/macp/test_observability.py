@@ -8,6 +8,7 @@ import pytest
 from batten.protocols.macp.metrics import milliseconds
 from tests.coordination.published import sdk, sdk_policy
 from tests.service.macp.plane import COMMIT, Plane, as_, decided, finish, opened
+from tests.service.serving import Json
 
 UNKNOWN = "/runs/0190b2f0-0000-7000-8000-000000000009"
 CALL = {"promptTokens": 120, "completionTokens": 45, "model": "gpt-4o-mini", "latencyMs": 890}
@@ -215,7 +216,8 @@ async def test_observability_refuses_what_is_wrong(plane: Plane) -> None:
     good = {"kind": "json", "label": "x"}
     assert await plane.refused("POST", f"{UNKNOWN}/artifacts", good) == (404, "RUN_NOT_FOUND")
     run = await plane.run_of(await plane.speak(opened))
-    for change in ({"kind": "movie"}, {"label": ""}, {"label": 1}, {"inline": []}, {"more": 1}):
+    wrong: list[Json] = [{"kind": "movie"}, {"label": ""}, {"inline": []}, {"more": 1}]
+    for change in wrong:
         refused = await plane.refused("POST", f"{run}/artifacts", {**good, **change})
         assert refused == (400, "VALIDATION_ERROR"), change
     assert await plane.refused("POST", f"{run}/artifacts", {"kind": "log"}) == (

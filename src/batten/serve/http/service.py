@@ -8,17 +8,21 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from batten import __version__
+from batten.control.data_retention import DataRetention
 from batten.control.gathering import Gathering
+from batten.control.observer.hosted import TOKEN_VARIABLE, HostedRuntime
 from batten.control.reconciler import Reconciler, Sweeper
 from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
+from batten.serve.http.control_plane import ControlPlaneEdge
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
+from batten.serve.http.macp.observing import Observing
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.macp.surface import macp
 from batten.serve.http.metrics import Metrics
@@ -37,6 +41,14 @@ async def _tell_isolation(opener: SessionOpener, system: System) -> None:
     from batten.control.isolation import os_isolation
 
     system.sandbox = {"os_isolation": to_builtins(await os_isolation(opener.base, opener.home))}
+
+
+def _beside(staff: Staff, runtime: tuple[str, ...], hosted: HostedRuntime) -> Supervisor:
+    """Keeps the runtime's process, if there is one; `hosted` hears where it listens."""
+    environ = {**staff.environ, TOKEN_VARIABLE: hosted.token}
+    commands = (runtime,) if runtime else ()
+    coordinating = replace(staff, commands=commands, environ=environ)
+    return Supervisor(coordinating, hosted.lost, hosted.heard)
 
 
 @asynccontextmanager
@@ -58,17 +70,19 @@ async def service(
     supervisor = Supervisor(staff, lambda: reconciler.look())
     forking = replace(staff, commands=(callers,), memory_mib=0)
     printing = Supervisor(forking, lambda: reconciler.look())
-    coordinating = replace(forking, commands=(runtime,) if runtime else ())
-    coordination = Supervisor(coordinating, lambda: None)
+    hosted = HostedRuntime()
+    coordination = _beside(forking, runtime, hosted)
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
-    observing = RunService(opener.journal, opener.home, plane, tasks, fanout)
+    observer = Observing(opener, plane, hosted)
+    observing = RunService(opener.journal, opener.home, plane, tasks, fanout, observer)
     observing.recorder = telling
     tasks.on_removed = observing.forget
-    metrics = Metrics()
+    keeping = DataRetention(opener.home, plane, telling)
+    metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
     SinkGauges(opener.journal, opener.home).add_to(metrics)
 
@@ -83,23 +97,29 @@ async def service(
         version=__version__,
         metrics=metrics,
         checks={"store": check_store, "workers": check_workers},
+        watch=observing.watch,
+        is_closed=plane.is_closed,
     )
     try:
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
             parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
-            duties = [group.create_task(part.run()) for part in (*parts, observing)]
+            planes = (observing, observer, keeping)
+            duties = [group.create_task(part.run()) for part in (*parts, *planes)]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
                 served.recorder = telling
-                others = (rows(opener.journal), *sinks_surfaces(telling), *macp(observing))
+                edge = ControlPlaneEdge(plane)
+                plane_surfaces = (*sinks_surfaces(telling, edge), *macp(observing, edge))
+                others = (rows(opener.journal), *plane_surfaces)
                 surfaces = with_system([hecate(served), *others], system)
                 yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
             finally:
                 for duty in duties:
                     duty.cancel()
     finally:
+        await observer.link.close()
         observing.close()
         telling.close()
         opener.close()

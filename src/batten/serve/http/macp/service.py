@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
 from batten.control.artifacts import Artifacts
@@ -12,25 +12,19 @@ from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
-from batten.serve.http.table import Call
+from batten.serve.http.macp.observing import Observing
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
+    from batten.serve.http.sinks.service import SinkService
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
 _SWEEP_S = 60.0
 _log = logging.getLogger("batten.views")
-
-
-class Recorder(Protocol):
-    """Records what a caller did."""
-
-    def record(
-        self, call: Call, action: str, resource: str, resource_id: str, **details: Any
-    ) -> None: ...
 
 
 class RunService:
@@ -43,15 +37,23 @@ class RunService:
         settings: ControlPlaneSettings,
         tasks: Tasks,
         fanout: Fanout,
+        observer: Observing,
     ) -> None:
         self.settings = settings
         self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
         self.artifacts = Artifacts(tasks, Patches(tasks))
-        self.recorder: Recorder | None = None
-        """Keeps who did what; None where nothing is kept."""
+        self.observer = observer
+        """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
+        self.recorder: SinkService | None = None
+        """Keeps the audit log."""
         self.journal = journal
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, if there is one."""
+        observer.link.timed = self.watch.timed
+        if settings.runtime_address:
+            self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
