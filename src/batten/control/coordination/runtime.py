@@ -22,7 +22,14 @@ from batten.contract.ids import new_run_id
 from batten.control.coordination import store
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
-from batten.control.coordination.records import Keeping, denied, write_events
+from batten.control.coordination.records import (
+    Keeping,
+    Written,
+    denied,
+    session_of,
+    write_ambient,
+    write_events,
+)
 from batten.control.coordination.registries import Registries
 from batten.control.coordination.run_facts import (
     LEASE_S,
@@ -67,7 +74,7 @@ class Lifecycle(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
-    """A Signal or Progress; nothing keeps it."""
+    """A Signal or Progress; one that belongs to a live session is in the record of its run."""
 
     message: Message
     is_authenticated: bool
@@ -207,9 +214,11 @@ class Runtime:
         """Take a message whose shape and sender were checked. Raises `Rejection`."""
         if message.message_type in AMBIENT:
             check_ambient(message)
-            self.signals.publish(Heard(message, is_authenticated))
-            return Answer("OPEN", self.clock())
         try:
+            if message.message_type in AMBIENT:
+                await self._note(message)
+                self.signals.publish(Heard(message, is_authenticated))
+                return Answer("OPEN", self.clock())
             if message.message_type == "SessionStart":
                 return await self._start(message, max_open)
             return await self._receive(message)
@@ -380,6 +389,16 @@ class Runtime:
         self._tell_event(accepted, held)
         return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
 
+    async def _note(self, message: Message) -> None:
+        """Record a Signal or Progress with its session, if that is live and the sender's."""
+        held = self._sessions.get(session_of(message))
+        if held is None or held.lease is None:
+            return
+        session = held.engine.session
+        panel = session.panel
+        if panel.is_open or message.sender in (panel.initiator, *panel.participants):
+            await self._store(held, write_ambient(message, session, held.run_id, self.keeping))
+
     def _check_held(self, held: _Held) -> None:
         if held.lease is None and not held.engine.session.is_terminal:
             raise Rejection("INTERNAL_ERROR", "another process works on the session")
@@ -414,17 +433,18 @@ class Runtime:
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
         ending = ending_facts(session, events)
+        written.facts.extend([*extra, *ending])
+        await self._store(held, written, is_last=bool(ending))
+
+    async def _store(self, held: _Held, written: Written, *, is_last: bool = False) -> None:
         lease = held.lease
         if lease is None:
             raise StoreDamaged(f"run {held.run_id} is not held by this process")
         receipt = self.journal.append(
-            held.run_id,
-            [*written.facts, *extra, *ending],
-            fence=lease.fence,
-            bodies=written.bodies,
+            held.run_id, written.facts, fence=lease.fence, bodies=written.bodies
         )
         held.tail = receipt
-        if ending:
+        if is_last:
             held.lease = None
         try:
             await receipt

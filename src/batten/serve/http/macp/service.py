@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
@@ -42,6 +44,7 @@ class RunService:
         self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.artifacts = Artifacts(tasks, Patches(tasks))
         self.observer = observer
         """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
         self.recorder: SinkService | None = None

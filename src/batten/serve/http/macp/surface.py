@@ -6,7 +6,11 @@ from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import CONTROL_CODES, ControlPlaneEdge, control_error
 from batten.serve.http.macp import (
     admin,
+    compare,
     creating,
+    export,
+    observability,
+    replay,
     runs,
     runtime,
     streams,
@@ -17,6 +21,10 @@ from batten.serve.http.table import Surface
 _ROUTES = (
     *runs.ROUTES,
     *streams.ROUTES,
+    *replay.ROUTES,
+    *export.ROUTES,
+    *compare.ROUTES,
+    *observability.ROUTES,
     *creating.ROUTES,
     *runtime.ROUTES,
     *admin.ROUTES,
