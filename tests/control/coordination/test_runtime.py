@@ -77,6 +77,7 @@ async def test_replay_from_the_journal_gives_the_same_session(tmp_path: Path, pa
     assert session.state == script["expected_final_state"].upper()
     async with open_runtime(tmp_path) as again:
         stored = await store.load(again.keeping, run_id)
+        assert stored is not None
         assert await again.find(SESSION_ID) == stored.engine.session
         assert replace(stored.engine.session, mode=session.mode) == session
         for message, _ in messages(script):
