@@ -40,6 +40,7 @@ _AUTHORED = (
     facts.AssistantFinalAnswer,
     facts.AssistantToolCallProposed,
     facts.ContextCompacted,
+    facts.MacpPanelConvened,
     facts.RequestClosed,
     facts.RequestOpened,
     facts.RunCancelled,

@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
-
 from batten.agent.cancel_request import cancel_request
 from batten.contract import facts
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
 from batten.contract.facts import Fact
 from batten.contract.ids import new_run_id, new_task_id, session_stream
 from batten.control.coordination import store
+from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.ids import SURFACE, journal_session
 from batten.control.coordination.records import Keeping, denied, write_events
@@ -34,8 +33,10 @@ from batten.control.coordination.run_facts import (
 from batten.coordination import engine as rules
 from batten.coordination.engine import Accepted, Engine, Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient
+from batten.coordination.policy.policy import PolicyDescriptor
+from batten.coordination.registry import PolicyRegistry
 from batten.coordination.rejection import Rejection
-from batten.coordination.session import Session, State
+from batten.coordination.session import Session, is_overdue
 from batten.journal.contract import Journal, Lease, NewRun, RunRow
 from batten.journal.workers import this_worker
 
@@ -44,32 +45,6 @@ _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
 _HEED_S = 3.0
-
-
-class Answer(Struct, frozen=True):
-    """The runtime has taken a message, now or before."""
-
-    state: State
-    at_ms: int
-    duplicate: bool = False
-    ordinal: int = 0
-    """The message's place in the session; 0 for a duplicate, and for what is no message."""
-
-
-class Lifecycle(Struct, frozen=True):
-    """A change of a session that watchers hear of."""
-
-    kind: str
-    """`CREATED`, `RESOLVED`, `EXPIRED`, `SUSPENDED`, `RESUMED` or `CANCELLED`."""
-    session: Session
-    at_ms: int
-
-
-class Heard(Struct, frozen=True):
-    """A Signal or Progress; nothing keeps it."""
-
-    message: Message
-    is_authenticated: bool
 
 
 class _Held:
@@ -101,8 +76,11 @@ class Runtime:
         registries: Registries | None = None,
         *,
         clock: Callable[[], int] = now_ms,
+        adopts: Callable[[Session], bool] = lambda session: True,
     ) -> None:
+        """`adopts`: whether to go on with an open session whose runtime is gone."""
         self.keeping = keeping
+        self._adopts = adopts
         self.registries = registries or Registries()
         self.clock = clock
         self.lifecycle: Broadcast[Lifecycle] = Broadcast(64)
@@ -133,9 +111,11 @@ class Runtime:
         except (BattenError, AssertionError) as error:
             _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
             return False
+        if held.lease is None:
+            return False
         self._sessions[stored.engine.session.session_id] = held
         await self._advance(held)
-        return held.lease is not None
+        return True
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
@@ -196,16 +176,24 @@ class Runtime:
                     held.lease = renewed
 
     async def send(
-        self, message: Message, *, is_authenticated: bool = True, max_open: int | None = None
+        self,
+        message: Message,
+        *,
+        is_authenticated: bool = True,
+        max_open: int | None = None,
+        policy: PolicyDescriptor | None = None,
     ) -> Answer:
-        """Take a message whose shape and sender were checked. Raises `Rejection`."""
+        """Take a message whose shape and sender were checked. Raises `Rejection`.
+
+        `policy` is that of a session to start, registered or not.
+        """
         if message.message_type in AMBIENT:
             check_ambient(message)
             self.signals.publish(Heard(message, is_authenticated))
             return Answer("OPEN", self.clock())
         try:
             if message.message_type == "SessionStart":
-                return await self._start(message, max_open)
+                return await self._start(message, max_open, policy)
             return await self._receive(message)
         except JournalError as error:
             _log.error("message %s is not stored: %s", message.message_id, error)
@@ -230,8 +218,20 @@ class Runtime:
         if held is not None:
             await held.settled()
             return held.run_id
-        row = await store.find_run(self.keeping, session_id)
+        row = await store.find_run(self.journal, session_id)
         return None if row is None else row.run_id
+
+    def holds(self, session_id: str) -> bool:
+        """Whether this runtime works on the session, and it has not ended."""
+        held = self._sessions.get(session_id)
+        return held is not None and held.lease is not None
+
+    async def leave(self, session_id: str) -> None:
+        """Give up a session that goes on: another runtime may adopt it."""
+        held = self._sessions.pop(session_id, None)
+        if held is not None and held.lease is not None:
+            await held.settled()
+            await self.journal.release(held.lease)
 
     def open_sessions(self, initiator: str) -> int:
         """Open sessions that this sender started."""
@@ -272,15 +272,18 @@ class Runtime:
             self._tell(kind, held)
         return Answer(held.engine.session.state, self.clock())
 
-    async def _start(self, message: Message, max_open: int | None) -> Answer:
+    async def _start(
+        self, message: Message, max_open: int | None, policy: PolicyDescriptor | None
+    ) -> Answer:
         known = await self._find(message.session_id)
         # Another start may have been faster while we looked.
         known = self._sessions.get(message.session_id) or known
         if known is not None:
             return await self._started_before(known, message)
-        engine, accepted = rules.start(
-            message, self.registries.modes, self.registries.policies, self.clock()
-        )
+        policies = self.registries.policies
+        if policy is not None:
+            policies = PolicyRegistry({policy.policy_id: policy})
+        engine, accepted = rules.start(message, self.registries.modes, policies, self.clock())
         if max_open is not None and self.open_sessions(message.sender) >= max_open:
             raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
         held = _Held(engine, new_run_id(), None)
@@ -439,7 +442,7 @@ class Runtime:
         return await asyncio.shield(loading)
 
     async def _load(self, session_id: str) -> _Held | None:
-        row = await store.find_run(self.keeping, session_id)
+        row = await store.find_run(self.journal, session_id)
         if row is None:
             return None
         stored = await store.load(self.keeping, row.run_id)
@@ -450,11 +453,13 @@ class Runtime:
 
     async def _claimed(self, stored: store.StoredSession, row: RunRow) -> _Held:
         """The session with its run claimed, unless it has ended or another process works on it."""
-        held = _Held(stored.engine, stored.run_id, None)
-        if stored.engine.session.is_terminal:
+        held, session = _Held(stored.engine, stored.run_id, None), stored.engine.session
+        if session.is_terminal:
             return held
         if row.worker_id == self._worker_id:  # forgotten after a fault, never given up
             held.lease = Lease(row.run_id, row.fence, row.worker_id, row.lease_until)
+            return held
+        if not self._adopts(session) and not is_overdue(session, self.clock()):
             return held
         try:
             held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
