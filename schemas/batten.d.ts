@@ -201,7 +201,9 @@ export interface AuditParameters {
   action?: string;
   resource?: string;
   resourceId?: string;
+  /** Only entries after this ISO 8601 time. */
   createdAfter?: string;
+  /** Only entries before this ISO 8601 time. */
   createdBefore?: string;
   limit?: number;
   offset?: number;
@@ -515,6 +517,8 @@ export interface Health {
   version: string;
   /** What confines commands on this machine. */
   sandbox?: Record<string, unknown>;
+  ok?: boolean;
+  service?: string;
 }
 
 /** Clients decide by `type`; the texts are for people and may change. */
@@ -730,11 +734,17 @@ export interface Quorum {
   cast: number;
 }
 
-/** The server can take work. */
+/** Whether the server can take work: with status 200 if it can, else with 503. */
 export interface Readiness {
-  status: string;
-  /** `ok` for each part. */
+  status: "not_ready" | "ready";
+  ok: boolean;
+  /** `ok` for each part, else what is wrong. */
   checks: Record<string, string>;
+  database?: "ok" | "unhealthy";
+  runtime?: RuntimeState;
+  streamConsumer?: "ok" | "unhealthy";
+  circuitBreaker?: "CLOSED" | "HALF_OPEN" | "OPEN";
+  error?: HecateError;
 }
 
 export interface RequestRow {
@@ -1014,6 +1024,13 @@ export interface RunsQuery {
   until?: string;
 }
 
+/** Whether a runtime answers. */
+export interface RuntimeState {
+  ok: boolean;
+  runtimeKind: string;
+  detail: string;
+}
+
 export interface SessionRow {
   session_id: string;
   task_id: string;
@@ -1130,6 +1147,18 @@ export interface StepList {
 export interface StepReply {
   object: "task_step";
   data: Step;
+}
+
+export interface StreamParameters {
+  /**
+   * Events with a greater number, those that are stored first; 0 for all. Without it only new
+   * ones.
+   */
+  afterSeq?: number;
+  /** Whether the state of now comes first. */
+  includeSnapshot?: boolean;
+  /** Time without a frame before a heartbeat; `STREAM_SSE_HEARTBEAT_MS` without it. */
+  heartbeatMs?: number;
 }
 
 /** What the event is about. */
@@ -2018,6 +2047,8 @@ export interface RunStartedData {
 
 export interface SessionClosedData {
   reason: string;
+  /** How its last run ended, unless that was well. */
+  outcome?: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage";
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }

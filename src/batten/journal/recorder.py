@@ -41,6 +41,7 @@ _AUTHORED = (
     facts.AssistantToolCallProposed,
     facts.ContextCompacted,
     facts.MacpPanelConvened,
+    facts.MacpRunDescribed,
     facts.RequestClosed,
     facts.RequestOpened,
     facts.RunCancelled,

@@ -78,6 +78,7 @@ async def test_replay_from_the_journal_gives_the_same_session(tmp_path: Path, pa
     assert session.state == script["expected_final_state"].upper()
     async with open_runtime(tmp_path) as again:
         stored = await store.load(again.keeping, run_id)
+        assert stored is not None
         assert await again.find(SESSION_ID) == stored.engine.session
         assert replace(stored.engine.session, mode=session.mode) == session
         for message, _ in messages(script):
@@ -281,7 +282,7 @@ async def test_operator_cancels_a_session_like_any_run(tmp_path: Path) -> None:
         run_id = await runtime.run_of(SESSION_ID) or ""
         asked = facts.RunCancelRequested(by="operator", reason="out of time")
         await runtime.journal.append(run_id, [asked], fence=None)
-        await runtime.heed_cancels()
+        await runtime.heed()
         session = await runtime.find(SESSION_ID)
         ending = (await facts_of(runtime))[-1]
     assert session is not None

@@ -52,7 +52,9 @@ async def test_script_over_grpc_is_answered_as_expected_and_replays_equal(
         keeping = Keeping(journal, Redactor(), lambda: SealKey.load(server.home))
         row = await store.find_run(keeping.journal, session_id)
         assert row is not None
-        session = (await store.load(keeping, row.run_id)).engine.session
+        stored = await store.load(keeping, row.run_id)
+        assert stored is not None
+        session = stored.engine.session
     finally:
         journal.close()
     assert session.state == state

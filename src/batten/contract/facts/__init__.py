@@ -38,9 +38,11 @@ from batten.contract.facts.macp import (
     MacpFrameObserved,
     MacpMessageAccepted,
     MacpPanelConvened,
+    MacpRunArchived,
     MacpRunDescribed,
     MacpSessionBound,
     MacpSessionChanged,
+    MacpSuspensionRequested,
 )
 from batten.contract.facts.policy import PolicyModelRewrote, PolicyToolBlocked, PolicyToolDecided
 from batten.contract.facts.run import (
@@ -122,6 +124,8 @@ GUEST = frozenset(
         ArtifactUpdated.TYPE,
         GapArtifactCapped.TYPE,
         GapEventsPruned.TYPE,
+        MacpRunArchived.TYPE,
+        MacpSuspensionRequested.TYPE,
         RequestClosed.TYPE,
         RunCancelRequested.TYPE,
         TaskUpdated.TYPE,
@@ -182,9 +186,11 @@ __all__ = [
     "MacpFrameObserved",
     "MacpMessageAccepted",
     "MacpPanelConvened",
+    "MacpRunArchived",
     "MacpRunDescribed",
     "MacpSessionBound",
     "MacpSessionChanged",
+    "MacpSuspensionRequested",
     "PolicyModelRewrote",
     "PolicyToolBlocked",
     "PolicyToolDecided",

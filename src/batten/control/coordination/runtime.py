@@ -9,29 +9,31 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 
 from batten.agent.cancel_request import cancel_request
-from batten.contract import facts
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
 from batten.contract.facts import Fact
-from batten.contract.ids import new_run_id, new_task_id, session_stream
+from batten.contract.ids import new_run_id
 from batten.control.coordination import store
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
-from batten.control.coordination.ids import SURFACE, journal_session
+from batten.control.coordination.held import HeldSession
+from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import Keeping, denied, write_events
 from batten.control.coordination.registries import Registries
 from batten.control.coordination.run_facts import (
     LEASE_S,
     ending_facts,
-    first_facts,
+    new_stream,
+    opening_facts,
+    queued,
     taken_over,
 )
+from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
-from batten.coordination.engine import Accepted, Engine, Event
+from batten.coordination.engine import Accepted, Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
@@ -44,23 +46,6 @@ _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
-_HEED_S = 3.0
-
-
-class _Held:
-    """A session in memory, and the receipt of its last append."""
-
-    def __init__(self, engine: Engine, run_id: str, lease: Lease | None) -> None:
-        self.engine = engine
-        self.run_id = run_id
-        self.lease = lease
-        """None if the session has ended, or another process works on it."""
-        self.tail: Awaitable[Any] | None = None
-
-    async def settled(self) -> None:
-        """Wait until everything that was applied is durable."""
-        if self.tail is not None:
-            await self.tail
 
 
 def now_ms() -> int:
@@ -85,9 +70,10 @@ class Runtime:
         self.clock = clock
         self.lifecycle: Broadcast[Lifecycle] = Broadcast(64)
         self.signals: Broadcast[Heard] = Broadcast(256)
-        self._sessions: OrderedDict[str, _Held] = OrderedDict()
-        self._loading: dict[str, asyncio.Future[_Held | None]] = {}
+        self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
+        self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
         self._worker_id = this_worker()
+        self._operators = OperatorRequests(keeping.journal)
 
     @property
     def journal(self) -> Journal:
@@ -95,6 +81,7 @@ class Runtime:
 
     async def recover(self) -> int:
         """Take over the unfinished sessions whose runtime is gone; returns how many."""
+        await self._operators.begin()
         taken, after = 0, None
         while page := await self.journal.runs(
             kind="coordination", status="running", after=after, limit=200
@@ -107,6 +94,8 @@ class Runtime:
     async def _recover(self, row: RunRow) -> bool:
         try:
             stored = await store.load(self.keeping, row.run_id)
+            if stored is None:  # an observer's run
+                return False
             held = await self._claimed(stored, row)
         except (BattenError, AssertionError) as error:
             _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
@@ -115,18 +104,19 @@ class Runtime:
             return False
         self._sessions[stored.engine.session.session_id] = held
         await self._advance(held)
-        return True
+        if row.cancel_requested:
+            await self._heed(held, await cancel_request(self.journal, row.run_id))
+        return held.lease is not None
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
-        renewed = heeded = time.monotonic()
+        renewed = time.monotonic()
+        await self._operators.begin()
         while True:
             await asyncio.sleep(_SWEEP_S)
             try:
                 await self.sweep()
-                if time.monotonic() - heeded > _HEED_S:
-                    await self.heed_cancels()
-                    heeded = time.monotonic()
+                await self.heed()
                 if time.monotonic() - renewed > LEASE_S / 3:
                     renewed = time.monotonic()
                     await self.renew()
@@ -146,20 +136,21 @@ class Runtime:
         for session_id in ended[: max(0, len(ended) - _KEPT_ENDED)]:
             del self._sessions[session_id]
 
-    async def heed_cancels(self) -> None:
-        """End the sessions whose runs an operator asked to cancel, in any process."""
-        held = {one.run_id: one for one in self._sessions.values() if one.lease is not None}
-        after = None
-        while page := await self.journal.runs(
-            kind="coordination", status="running", after=after, limit=200
-        ):
-            after = page[-1].run_id
-            for row in page:
-                if row.cancel_requested and row.run_id in held:
-                    asked = await cancel_request(self.journal, row.run_id)
-                    one = held[row.run_id]
-                    event = one.engine.cancel_anyway(asked.by, asked.reason, self.clock())
-                    await self._changed(one, event, "CANCELLED")
+    async def heed(self) -> None:
+        """Cancel, suspend and resume the sessions of which operators asked it, in any process."""
+        async with aclosing(self._operators.new()) as requests:
+            async for run_id, asked in requests:
+                for held in self._sessions.values():
+                    if held.run_id == run_id:
+                        await self._heed(held, asked)
+                        break
+
+    async def _heed(self, held: HeldSession, asked: Asked) -> None:
+        if held.lease is None:
+            return
+        with suppress(Rejection):  # it has that state, or has ended
+            event, kind = heed(held.engine, asked, self.clock())
+            await self._changed(held, event, kind)
 
     async def renew(self) -> None:
         """Renew all leases together: they share a commit."""
@@ -258,7 +249,7 @@ class Runtime:
         held, now = await self._managed(session_id)
         return await self._changed(held, held.engine.resume(by, reason, now), "RESUMED")
 
-    async def _managed(self, session_id: str) -> tuple[_Held, int]:
+    async def _managed(self, session_id: str) -> tuple[HeldSession, int]:
         held = await self._find(session_id)
         if held is None:
             raise _not_found(session_id)
@@ -266,7 +257,7 @@ class Runtime:
         await held.settled()
         return held, self.clock()
 
-    async def _changed(self, held: _Held, event: Event | None, kind: str) -> Answer:
+    async def _changed(self, held: HeldSession, event: Event | None, kind: str) -> Answer:
         if event is not None:
             await self._append(held, [event])
             self._tell(kind, held)
@@ -276,6 +267,9 @@ class Runtime:
         self, message: Message, max_open: int | None, policy: PolicyDescriptor | None
     ) -> Answer:
         known = await self._find(message.session_id)
+        waiting = None
+        if known is None:
+            waiting = await waiting_run(self.keeping, message.session_id)
         # Another start may have been faster while we looked.
         known = self._sessions.get(message.session_id) or known
         if known is not None:
@@ -286,12 +280,15 @@ class Runtime:
         engine, accepted = rules.start(message, self.registries.modes, policies, self.clock())
         if max_open is not None and self.open_sessions(message.sender) >= max_open:
             raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
-        held = _Held(engine, new_run_id(), None)
+        held = HeldSession(engine, new_run_id() if waiting is None else waiting.run_id, None)
         self._sessions[message.session_id] = held
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            held.lease = await self._create(held, accepted)
+            if waiting is None:
+                held.lease = await self._create(held, accepted)
+            else:
+                held.lease = await self._claim(held, accepted)
         except BaseException as error:
             self._forget(held)
             created.set_exception(_not_found(message.session_id))
@@ -304,37 +301,47 @@ class Runtime:
         self._tell("CREATED", held)
         return Answer("OPEN", accepted.at_ms, ordinal=1)
 
-    async def _started_before(self, held: _Held, message: Message) -> Answer:
+    async def _started_before(self, held: HeldSession, message: Message) -> Answer:
         await held.settled()
         if held.engine.start_id != message.message_id:
             raise rules.already_exists(message.session_id)
         return Answer(held.engine.session.state, self.clock(), duplicate=True)
 
-    async def _create(self, held: _Held, accepted: Accepted) -> Lease | None:
-        session = held.engine.session
-        journal, session_id = self.journal, journal_session(session.session_id)
-        stream, task_id = session_stream(session_id), new_task_id()
-        opened: list[Fact] = [
-            facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
-            facts.SessionConfigured(settings={"macp_session_id": session.session_id}),
-        ]
-        new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
-        stored = journal.create(new, opened)
+    async def _create(self, held: HeldSession, accepted: Accepted) -> Lease | None:
+        session, journal = held.engine.session, self.journal
+        stream, opened = new_stream(session.session_id)
+        stored = journal.create(stream, opened)
         written = write_events([accepted], session, held.run_id, self.keeping)
         run = NewRun(
             run_id=held.run_id,
             kind="coordination",
             worker_id=self._worker_id,
             lease_s=LEASE_S,
-            task_id=task_id,
-            session_id=session_id,
-            alone=True,
+            task_id=stream.task_id,
+            session_id=stream.session_id,
+            first=True,
         )
-        first = first_facts(session, self._worker_id, self.keeping.redactor)
+        first = [queued(), *opening_facts(session, self._worker_id, self.keeping.redactor)]
         created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
         with suppress(Conflict):  # left by a start whose run was refused
             await stored
         lease, _ = await created
+        return lease
+
+    async def _claim(self, held: HeldSession, accepted: Accepted) -> Lease:
+        """Open the session in the run that waits for it. Raises `Conflict` if it waits no more."""
+        session, run_id = held.engine.session, held.run_id
+        lease = await self.journal.claim(run_id, self._worker_id, LEASE_S)
+        written = write_events([accepted], session, run_id, self.keeping)
+        opening = opening_facts(session, self._worker_id, self.keeping.redactor)
+        try:
+            await self.journal.append(
+                run_id, [*opening, *written.facts], fence=lease.fence, bodies=written.bodies
+            )
+        except BattenError:
+            with suppress(JournalError):
+                await self.journal.release(lease)
+            raise
         return lease
 
     async def _receive(self, message: Message) -> Answer:
@@ -361,12 +368,12 @@ class Runtime:
         self._tell_event(accepted, held)
         return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
 
-    def _check_held(self, held: _Held) -> None:
+    def _check_held(self, held: HeldSession) -> None:
         if held.lease is None and not held.engine.session.is_terminal:
             raise Rejection("INTERNAL_ERROR", "another process works on the session")
 
     async def _reject(
-        self, held: _Held, events: list[Event], message: Message, rejection: Rejection
+        self, held: HeldSession, events: list[Event], message: Message, rejection: Rejection
     ) -> None:
         """Record what was decided; a rejection too rests on facts that are durable."""
         extra: list[Fact] = []
@@ -380,7 +387,7 @@ class Runtime:
         else:
             await held.settled()
 
-    async def _advance(self, held: _Held) -> None:
+    async def _advance(self, held: HeldSession) -> None:
         if held.lease is None:
             return
         events = held.engine.advance(self.clock())
@@ -390,7 +397,7 @@ class Runtime:
                 self._tell_event(event, held)
 
     async def _append(
-        self, held: _Held, events: Sequence[Event], extra: Sequence[Fact] = ()
+        self, held: HeldSession, events: Sequence[Event], extra: Sequence[Fact] = ()
     ) -> None:
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
@@ -413,13 +420,13 @@ class Runtime:
             self._forget(held)
             raise
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: HeldSession) -> None:
         """Drop a session whose memory may be ahead of the journal; it is folded again when used."""
         session_id = held.engine.session.session_id
         if self._sessions.get(session_id) is held:
             del self._sessions[session_id]
 
-    async def _find(self, session_id: str) -> _Held | None:
+    async def _find(self, session_id: str) -> HeldSession | None:
         held = self._sessions.get(session_id)
         if held is not None:
             return held
@@ -441,19 +448,21 @@ class Runtime:
             return loading.result()
         return await asyncio.shield(loading)
 
-    async def _load(self, session_id: str) -> _Held | None:
+    async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)
         if row is None:
             return None
         stored = await store.load(self.keeping, row.run_id)
+        if stored is None:
+            return None
         held = await self._claimed(stored, row)
         if held.lease is not None or held.engine.session.is_terminal:
             self._sessions[session_id] = held
         return held
 
-    async def _claimed(self, stored: store.StoredSession, row: RunRow) -> _Held:
+    async def _claimed(self, stored: store.StoredSession, row: RunRow) -> HeldSession:
         """The session with its run claimed, unless it has ended or another process works on it."""
-        held, session = _Held(stored.engine, stored.run_id, None), stored.engine.session
+        held, session = HeldSession(stored.engine, stored.run_id, None), stored.engine.session
         if session.is_terminal:
             return held
         if row.worker_id == self._worker_id:  # forgotten after a fault, never given up
@@ -469,11 +478,11 @@ class Runtime:
         await self.journal.append(row.run_id, taken, fence=held.lease.fence)
         return held
 
-    def _tell_event(self, event: Event, held: _Held) -> None:
+    def _tell_event(self, event: Event, held: HeldSession) -> None:
         if event.state in ("RESOLVED", "EXPIRED"):
             self._tell(event.state, held)
 
-    def _tell(self, kind: str, held: _Held) -> None:
+    def _tell(self, kind: str, held: HeldSession) -> None:
         self.lifecycle.publish(Lifecycle(kind, held.engine.session, self.clock()))
 
 

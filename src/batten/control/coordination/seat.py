@@ -168,9 +168,9 @@ class ActTool:
 async def transcript(runtime: Runtime, session_id: str) -> list[Accepted]:
     """The accepted messages of a session, in order."""
     run_id = await runtime.run_of(session_id)
-    if run_id is None:
+    stored = None if run_id is None else await store.load(runtime.keeping, run_id)
+    if stored is None:
         raise Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")
-    stored = await store.load(runtime.keeping, run_id)
     found = [event for event in stored.events if not isinstance(event, Changed)]
     return [stored.first, *found]
 

@@ -24,6 +24,7 @@ from batten.control.views.folds import (
     shown_metrics,
     shown_record,
 )
+from batten.control.views.run_events import RunEvents, event_row
 from batten.control.views.store import EventFilter, EventRow, Kept, Moved, ViewStore
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.protocols.macp.emitting import run_uuid
@@ -41,8 +42,6 @@ _FEW = 200
 """Facts folded, or runs looked up, before others get their turn."""
 _CACHED = 256
 """Runs whose states stay decoded while views are kept up."""
-
-_encoder = msgspec.json.Encoder()
 
 
 class EventList(Struct, frozen=True):
@@ -205,6 +204,10 @@ class Views:
         _, made = await self._folded(EVENTS, run_id)
         return self._listed(wanted, limit, [event_row(run_id, event) for event in made])
 
+    def run_events(self, run_id: str) -> RunEvents:
+        """All events of one run, by page or while they happen."""
+        return RunEvents(self._journal, self._store, run_id)
+
     def _listed(self, wanted: EventFilter, limit: int, tail: list[EventRow]) -> EventList:
         with self._store.reading():
             held = {row.run_id: 0 for row in tail}
@@ -256,10 +259,6 @@ class Views:
                 if state.normaliser.kind:
                     self.board.put(run_id, state)
         return self.board
-
-
-def event_row(run_id: str, event: CanonicalEvent) -> EventRow:
-    return EventRow(run_id, event.seq, event.ts, event.type, _encoder.encode(event))
 
 
 def is_whole(row: RunRow | None) -> bool:
