@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from batten.contract import facts
 from batten.contract.envelope import decode_fact
 from batten.control.coordination import store
-from batten.control.coordination.runtime import Answer, Runtime
+from batten.control.coordination.answers import Answer
+from batten.control.coordination.runtime import Runtime
 from batten.coordination.engine import Accepted
 from batten.coordination.envelope import Message
 from batten.coordination.policy.policy import PolicyDescriptor
