@@ -243,10 +243,12 @@ def authenticator_of(
     """Who may call: tokens, signed tokens, the API keys of the home; anybody on loopback if there
     is none of them.
     """
-    from batten.serve.grpc.identity import Authenticator, read_tokens
+    from batten.control.observer.hosted import TOKEN_VARIABLE
+    from batten.serve.grpc.identity import Authenticator, observer_token, read_tokens
     from batten.serve.grpc.server import is_loopback
     from batten.serve.grpc.signed_tokens import DEFAULT_AUDIENCE, JwtOptions, JwtVerifier
     from batten.serve.http.keys import KeyRing, KeyStore
+    from batten.settings.control_plane import read_control_plane
 
     file = options.tokens or environ.get("MACP_AUTH_TOKENS_FILE") or ""
     inline = environ.get("MACP_AUTH_TOKENS_JSON", "")
@@ -273,17 +275,19 @@ def authenticator_of(
         )
     ring = KeyRing(KeyStore(home))
     configured = tokens is not None or jwt is not None
+    observing = observer_token(environ.get(TOKEN_VARIABLE, ""))
     may = is_loopback(listening.host) or _is_insecure(options, environ)
+    is_closed = read_control_plane(environ).is_closed
     if not configured and ring.is_empty and not may:
         raise CallerError(
             "nobody could call: give --tokens, --jwt-issuer, or make a key with `batten keys`",
             code="config",
         )
     return Authenticator(
-        tokens=tokens,
+        tokens={**(tokens or {}), **observing},
         jwt=jwt,
         keys=partial(_key_identity, ring),
-        allow_anyone=lambda: may and not configured and ring.is_empty,
+        allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,
     )
 
 

@@ -24,6 +24,7 @@ from batten.control.views.folds import (
     shown_metrics,
     shown_record,
 )
+from batten.control.views.run_events import RunEvents, event_row
 from batten.control.views.store import EventFilter, EventRow, Kept, Moved, ViewStore
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.protocols.macp.emitting import run_uuid
@@ -41,8 +42,6 @@ _FEW = 200
 """Facts folded, or runs looked up, before others get their turn."""
 _CACHED = 256
 """Runs whose states stay decoded while views are kept up."""
-
-_encoder = msgspec.json.Encoder()
 
 
 class EventList(Struct, frozen=True):
@@ -171,7 +170,12 @@ class Views:
         return state_of(folded.projection)
 
     async def state_at(self, run_id: str, seq: int) -> ProjectedState:
-        """The state after the event with this number, from the nearest kept one."""
+        """The state after the event with this number, from the nearest kept one.
+
+        Raises `NotFound`.
+        """
+        if not is_whole(await self._journal.run(run_id)):
+            raise not_found(run_id)
         body = self._store.snapshot(run_id, seq)
         folded = StateFold() if body is None else STATES.decode(body)
         while folded.projection.timeline.latest_seq < seq:
@@ -189,21 +193,28 @@ class Views:
         folded.projection.run.run_id = run_uuid(run_id)
         return state_of(folded.projection)
 
+    async def run_fold(self, run_id: str) -> RunFold:
+        """A run's record, numbers and session, as of now. Raises `NotFound`."""
+        folded, _ = await self._folded(RUNS, run_id)
+        return folded
+
     async def record(self, run_id: str) -> RunRecord:
         """`GET /runs/:id`. Raises `NotFound`."""
-        folded, _ = await self._folded(RUNS, run_id)
-        return shown_record(folded)
+        return shown_record(await self.run_fold(run_id))
 
     async def metrics(self, run_id: str) -> RunMetrics:
         """`GET /runs/:id/metrics`. Raises `NotFound`."""
-        folded, _ = await self._folded(RUNS, run_id)
-        return shown_metrics(folded)
+        return shown_metrics(await self.run_fold(run_id))
 
     async def events(self, run_id: str, wanted: EventFilter, limit: int) -> EventList:
         """Events of one run that fit. Raises `NotFound`."""
         wanted = msgspec.structs.replace(wanted, run_ids=(run_id,))
         _, made = await self._folded(EVENTS, run_id)
         return self._listed(wanted, limit, [event_row(run_id, event) for event in made])
+
+    def run_events(self, run_id: str) -> RunEvents:
+        """All events of one run, by page or while they happen."""
+        return RunEvents(self._journal, self._store, run_id)
 
     def _listed(self, wanted: EventFilter, limit: int, tail: list[EventRow]) -> EventList:
         with self._store.reading():
@@ -256,10 +267,6 @@ class Views:
                 if state.normaliser.kind:
                     self.board.put(run_id, state)
         return self.board
-
-
-def event_row(run_id: str, event: CanonicalEvent) -> EventRow:
-    return EventRow(run_id, event.seq, event.ts, event.type, _encoder.encode(event))
 
 
 def is_whole(row: RunRow | None) -> bool:

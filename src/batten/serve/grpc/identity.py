@@ -58,6 +58,19 @@ def read_tokens(text: bytes, origin: str) -> dict[bytes, Identity]:
     return {_digest(one.token): one for one in tokens}
 
 
+def observer_token(token: str) -> dict[bytes, Identity]:
+    """The identity of the server that started this runtime: it looks, and keeps the registries."""
+    if not token:
+        return {}
+    observer = Identity(
+        sender="macp-control-plane",
+        can_start_sessions=False,
+        can_manage_mode_registry=True,
+        is_observer=True,
+    )
+    return {_digest(token): observer}
+
+
 def _digest(token: str) -> bytes:
     return sha256(token.encode()).digest()
 

@@ -7,13 +7,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.fanout import Fanout
+from batten.serve.http.macp.observing import Observing
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
+    from batten.control.described.creation import DescribedRuns
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
+    from batten.serve.http.sinks.service import SinkService
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
@@ -25,15 +32,34 @@ class RunService:
     """Opens its file with the first request that needs it."""
 
     def __init__(
-        self, journal: Journal, home: str, settings: ControlPlaneSettings, tasks: Tasks
+        self,
+        journal: Journal,
+        home: str,
+        settings: ControlPlaneSettings,
+        tasks: Tasks,
+        fanout: Fanout,
+        observer: Observing,
     ) -> None:
         self.settings = settings
+        self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
-        self._journal = journal
+        self.artifacts = Artifacts(tasks, Patches(tasks))
+        self.observer = observer
+        """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
+        self.recorder: SinkService | None = None
+        """Keeps the audit log."""
+        self.journal = journal
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, if there is one."""
+        observer.link.timed = self.watch.timed
+        self.watch.breaker = observer.link.breaker
+        if settings.runtime_address:
+            self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
+        self._described: DescribedRuns | None = None
         self._wanted = asyncio.Event()
 
     @property
@@ -43,9 +69,17 @@ class RunService:
             from batten.control.views.views import Views
 
             self._store = ViewStore.open(self._home)
-            self._views = Views(self._journal, self._store)
+            self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
+
+    @property
+    def described(self) -> "DescribedRuns":
+        if self._described is None:
+            from batten.control.described.creation import DescribedRuns
+
+            self._described = DescribedRuns(self.tasks, self.settings)
+        return self._described
 
     @property
     def _has_views(self) -> bool:
