@@ -142,7 +142,7 @@ def _trust(share: AgentShare, payload: Any) -> None:
 _RULES = f"{normaliser.VERSION}"
 EVENTS = View("events", f"1-{_RULES}", EventsFold, _events)
 STATES = View("states", f"1-{_RULES}.{projection.VERSION}", StateFold, _state)
-RUNS = View("runs", f"1-{_RULES}", RunFold, _run)
+RUNS = View("runs", f"2-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)
 
 

@@ -69,9 +69,13 @@ async def list_events(call: Call) -> Reply:
 
 def run_id_of(call: Call) -> str:
     """The journal's id of the run that the path names."""
+    return read_run_id(call.params["id"])
+
+
+def read_run_id(run_id: str) -> str:
+    """The journal's id of a run that a client names by its UUID."""
     from batten.control.views.views import journal_id
 
-    run_id = call.params["id"]
     if _UUID.fullmatch(run_id) is None:
         raise invalid("Validation failed (uuid is expected)", "id")
     return journal_id(run_id)

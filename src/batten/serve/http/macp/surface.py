@@ -4,11 +4,17 @@ from msgspec.structs import replace
 
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import CONTROL_CODES, ControlPlaneEdge, control_error
-from batten.serve.http.macp import creating, runs, streams
+from batten.serve.http.macp import actions, creating, removed, runs, streams
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
-_ROUTES = (*runs.ROUTES, *streams.ROUTES, *creating.ROUTES)
+_ROUTES = (
+    *runs.ROUTES,
+    *streams.ROUTES,
+    *creating.ROUTES,
+    *actions.ROUTES,
+    *removed.ROUTES,
+)
 _PREFIXES = ("/runs",)
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
