@@ -42,7 +42,9 @@ def normalise(state: NormaliserState, envelope: Envelope) -> list[CanonicalEvent
     emitter = Emitter(state, envelope)
     state.sequence = envelope.sequence
     fact: f.Fact = envelope.data
-    if state.kind == "coordination" or isinstance(fact, f.RunQueued):
+    if isinstance(fact, f.MacpRunDescribed) and state.kind != "coordination":
+        agent_runs.described(emitter, fact)
+    elif state.kind == "coordination" or isinstance(fact, f.RunQueued):
         step = _STEPS.get(type(fact))
         if step is not None:
             step(emitter, fact)
