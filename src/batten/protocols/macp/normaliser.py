@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
-from batten.contract.tracing import caller_of, identity_in
+from batten.contract.tracing import place_of
 from batten.protocols.macp import agent_runs
 from batten.protocols.macp import events as ev
 from batten.protocols.macp.emitting import RECOVERY, STREAMS, Emitter, NormaliserState
@@ -59,8 +59,7 @@ def _queued(emitter: Emitter, fact: f.RunQueued) -> None:
         return  # queued again
     state.kind = fact.kind
     state.queued_at = emitter.ts
-    if (caller := caller_of(identity_in(fact))) is not None:
-        state.trace_id = caller.trace_id
+    state.trace_id = place_of(state.journal_id, fact).trace_id
     if fact.kind == "coordination":
         state.runtime_kind = EMBEDDED
     else:
