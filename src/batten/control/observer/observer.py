@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from batten.contract import facts
 from batten.contract.envelope import decode
@@ -36,6 +36,7 @@ _RECOVER_S = 3.0
 """Between two looks for runs whose observer is gone."""
 _AWAY_S = 5.0
 """A run that could not be observed is left alone for so long."""
+_MOST_AWAY = 10_000
 _WATCH_AGAIN_S = 5.0
 _RELEASE_S = 2.0
 _PAGE = 200
@@ -103,10 +104,10 @@ class Observer:
             try:
                 await self._heed()
                 await self._take_all("queued", group)
-                if time.monotonic() - recovered_at > _RECOVER_S:
+                may_recover = self._settings.run_recovery_enabled
+                if may_recover and time.monotonic() - recovered_at > _RECOVER_S:
                     recovered_at = time.monotonic()
-                    if self._settings.run_recovery_enabled:
-                        await self._take_all("running", group)
+                    await self._take_all("running", group)
             except JournalError as error:
                 _log.warning("runs to observe cannot be looked for: %s", error)
             with suppress(TimeoutError):
@@ -124,13 +125,12 @@ class Observer:
                     self._runs[stored.run_id].cancel()
         self._heeded = until
 
-    async def _take_all(self, status: str, group: asyncio.TaskGroup) -> None:
+    async def _take_all(
+        self, status: Literal["queued", "running"], group: asyncio.TaskGroup
+    ) -> None:
         after = None
         while page := await self.journal.runs(
-            kind="coordination",
-            status="queued" if status == "queued" else "running",
-            after=after,
-            limit=_PAGE,
+            kind="coordination", status=status, after=after, limit=_PAGE
         ):
             after = page[-1].run_id
             for row in page:
@@ -156,20 +156,26 @@ class Observer:
                     run.cancel()
                 await run.observe()
             else:
-                self._away[run_id] = float("inf")
+                self._leave(run_id, float("inf"))
         except (FenceLost, NotFound, Conflict) as error:
             _log.info("run %s is observed no longer: %s", run_id, error)
         except BattenError as error:
             _log.error("run %s cannot be observed now: %s", run_id, error)
-            self._away[run_id] = time.monotonic() + _AWAY_S
+            self._leave(run_id, _AWAY_S)
         except Exception as error:  # one run must not end the observation of the others
             _log.error("run %s cannot be observed", run_id, exc_info=error)
-            self._away[run_id] = time.monotonic() + _AWAY_S
+            self._leave(run_id, _AWAY_S)
         finally:
             self._runs.pop(run_id, None)
             del self._tasks[run_id]
             if run is not None and not run.has_ended:
                 await self._release(run.lease)
+
+    def _leave(self, run_id: str, seconds: float) -> None:
+        """Do not take the run again for so long."""
+        self._away[run_id] = time.monotonic() + seconds
+        if len(self._away) > _MOST_AWAY:
+            del self._away[next(iter(self._away))]
 
     async def _taken(self, row: RunRow) -> ObservedRun | None:
         """The run under our lease; None if it is not for an observer. Raises `Conflict`."""

@@ -63,6 +63,8 @@ class Dialling(Struct, frozen=True, kw_only=True):
     timeout_s: float
     """For each call that is no stream."""
     tls: bool = False
+    roots: bytes = b""
+    """Certificates to trust, in PEM; empty for the usual ones."""
 
 
 class GrpcRuntime:
@@ -73,7 +75,7 @@ class GrpcRuntime:
         self._credentials = credentials
         self._timeout_s = dialling.timeout_s
         if dialling.tls:
-            secure = grpc.ssl_channel_credentials()
+            secure = grpc.ssl_channel_credentials(dialling.roots or None)
             self._channel = aio.secure_channel(address, secure, options=_OPTIONS)
         else:
             self._channel = aio.insecure_channel(address, options=_OPTIONS)

@@ -1,5 +1,6 @@
 """The observer of this server, and its way to the runtime."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ class Observing:
         self._observer: Observer | None = None
         self.link = RuntimeLink(
             lambda: settings.runtime_address or hosted.address,
-            partial(_connect, settings, hosted.token),
+            partial(_connect, settings, hosted.token, opener.base.environ),
             Breaker(
                 settings.runtime_circuit_breaker_threshold,
                 settings.runtime_circuit_breaker_reset_ms / 1000,
@@ -77,7 +78,9 @@ class Observing:
         await self._observer.run()
 
 
-def _connect(settings: ControlPlaneSettings, token: str, address: str) -> RuntimeClient:
+def _connect(
+    settings: ControlPlaneSettings, token: str, environ: Mapping[str, str], address: str
+) -> RuntimeClient:
     try:  # gRPC costs memory and start time: only who needs it loads it
         from batten.serve.grpc.client import Dialling, GrpcRuntime
         from batten.serve.grpc.credentials import FixedCredentials, credentials_of
@@ -92,5 +95,16 @@ def _connect(settings: ControlPlaneSettings, token: str, address: str) -> Runtim
         Dialling(
             timeout_s=settings.runtime_request_timeout_ms / 1000,
             tls=settings.runtime_tls and not is_ours,
+            roots=_roots(environ.get("SSL_CERT_FILE", "")),
         ),
     )
+
+
+def _roots(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise unavailable(f"SSL_CERT_FILE cannot be read: {error.strerror}") from error
