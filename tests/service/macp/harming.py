@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class Talk(threading.Thread):
         for _ in range(count):
             assert self._said.acquire(timeout=PATIENCE_S), self.failed
 
-    def _insist(self, say: Any) -> None:
+    def _insist(self, say: Callable[[Panel], object]) -> None:
         """Say it until the runtime has answered, also that it had it before."""
         for _ in range(200):
             panel = Panel(self._runtime.server.address, self.session_id)
