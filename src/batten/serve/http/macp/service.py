@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
@@ -15,6 +17,7 @@ from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
+    from batten.control.described.creation import DescribedRuns
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
     from batten.serve.http.sinks.service import SinkService
@@ -41,6 +44,7 @@ class RunService:
         self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.artifacts = Artifacts(tasks, Patches(tasks))
         self.observer = observer
         """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
         self.recorder: SinkService | None = None
@@ -49,11 +53,13 @@ class RunService:
         self.watch = PlaneWatch(settings.runtime_kind)
         """Knows the runtime elsewhere, if there is one."""
         observer.link.timed = self.watch.timed
+        self.watch.breaker = observer.link.breaker
         if settings.runtime_address:
             self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
+        self._described: DescribedRuns | None = None
         self._wanted = asyncio.Event()
 
     @property
@@ -66,6 +72,14 @@ class RunService:
             self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
+
+    @property
+    def described(self) -> "DescribedRuns":
+        if self._described is None:
+            from batten.control.described.creation import DescribedRuns
+
+            self._described = DescribedRuns(self.tasks, self.settings)
+        return self._described
 
     @property
     def _has_views(self) -> bool:
