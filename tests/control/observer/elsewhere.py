@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.facts import Fact
-from batten.contract.ids import new_run_id, new_task_id, session_stream
-from batten.control.coordination.ids import SURFACE, journal_session
+from batten.contract.ids import new_run_id
 from batten.control.coordination.records import Keeping
+from batten.control.coordination.run_facts import new_stream, queued
 from batten.control.observer.breaker import Breaker
 from batten.control.observer.link import RuntimeLink
 from batten.control.observer.observer import Observer
@@ -155,16 +155,12 @@ async def describe(
     *,
     mode: str = DECISION,
     kind: str = "rust",
-    traceparent: str | UnsetType = UNSET,
+    traceparent: str = "",
     **more: Any,
 ) -> str:
     """A queued run that waits for a session, as `POST /runs` makes it; its id."""
-    chat, task_id, run_id = journal_session(session_id), new_task_id(), new_run_id()
-    opened: list[Fact] = [
-        facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
-        facts.SessionConfigured(settings={"macp_session_id": session_id}),
-    ]
-    stream = NewRun(run_id=session_stream(chat), kind="session", task_id=task_id, session_id=chat)
+    run_id = new_run_id()
+    stream, opened = new_stream(session_id)
     await journal.create(stream, opened)
     described = facts.MacpRunDescribed(
         session_id=session_id,
@@ -181,20 +177,17 @@ async def describe(
             },
         },
         normaliser=VERSION,
+        elsewhere=kind == "rust" or UNSET,
         **more,
     )
-    queued = facts.RunQueued(
+    run = NewRun(
+        run_id=run_id,
         kind="coordination",
-        model=None,
-        provider=None,
-        workspace_path="",
-        workspace_mode="in_place",
-        prior_run_id=None,
-        executor_type="live",
-        traceparent=traceparent,
+        task_id=stream.task_id,
+        session_id=stream.session_id,
+        first=True,
     )
-    run = NewRun(run_id=run_id, kind="coordination", task_id=task_id, session_id=chat, alone=True)
-    await journal.create(run, [queued, described])
+    await journal.create(run, [queued("", traceparent), described])
     return run_id
 
 

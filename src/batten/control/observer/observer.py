@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from batten.contract import facts
 from batten.contract.envelope import decode
@@ -40,6 +40,7 @@ _MOST_AWAY = 10_000
 _WATCH_AGAIN_S = 5.0
 _RELEASE_S = 2.0
 _PAGE = 200
+_MOST_QUEUED = 5000
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
 
@@ -103,11 +104,11 @@ class Observer:
             self._look.clear()
             try:
                 await self._heed()
-                await self._take_all("queued", group)
+                await self._take_queued(group)
                 may_recover = self._settings.run_recovery_enabled
                 if may_recover and time.monotonic() - recovered_at > _RECOVER_S:
                     recovered_at = time.monotonic()
-                    await self._take_all("running", group)
+                    await self._take_abandoned(group)
             except JournalError as error:
                 _log.warning("runs to observe cannot be looked for: %s", error)
             with suppress(TimeoutError):
@@ -125,23 +126,24 @@ class Observer:
                     self._runs[stored.run_id].cancel()
         self._heeded = until
 
-    async def _take_all(
-        self, status: Literal["queued", "running"], group: asyncio.TaskGroup
-    ) -> None:
+    async def _take_queued(self, group: asyncio.TaskGroup) -> None:
+        for row in await self.journal.awaited(limit=_MOST_QUEUED):
+            self._take(row, group)
+
+    async def _take_abandoned(self, group: asyncio.TaskGroup) -> None:
         after = None
         while page := await self.journal.runs(
-            kind="coordination", status=status, after=after, limit=_PAGE
+            kind="coordination", status="running", after=after, limit=_PAGE
         ):
             after = page[-1].run_id
             for row in page:
-                if self._may_take(row):
-                    self._tasks[row.run_id] = group.create_task(self._observe(row))
+                if is_abandoned(row) or row.worker_id == self._worker_id:
+                    self._take(row, group)
 
-    def _may_take(self, row: RunRow) -> bool:
-        if row.run_id in self._tasks or time.monotonic() < self._away.get(row.run_id, 0.0):
-            return False
-        is_free = not row.worker_id if row.status == "queued" else is_abandoned(row)
-        return is_free or row.worker_id == self._worker_id
+    def _take(self, row: RunRow, group: asyncio.TaskGroup) -> None:
+        is_away = time.monotonic() < self._away.get(row.run_id, 0.0)
+        if row.run_id not in self._tasks and not is_away:
+            self._tasks[row.run_id] = group.create_task(self._observe(row))
 
     async def _observe(self, row: RunRow) -> None:
         """Take a run and follow its session to the end, or until another has it."""

@@ -12,6 +12,7 @@ from batten.settings.control_plane import ControlPlaneSettings
 from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:  # loaded if the settings name a runtime
+    from batten.control.observer.managing import RuntimeElsewhere
     from batten.control.observer.observer import Observer
 
 
@@ -34,6 +35,15 @@ class Observing:
             ),
             settings.runtime_kind,
         )
+
+    @property
+    def runtime(self) -> "RuntimeElsewhere | None":
+        """The runtime elsewhere, for what is asked of its sessions; None if there is none."""
+        if not self._settings.runtime_address:
+            return None
+        from batten.control.observer.managing import RuntimeElsewhere
+
+        return RuntimeElsewhere(self.link)
 
     @property
     def active(self) -> int:
