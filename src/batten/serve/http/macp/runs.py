@@ -2,8 +2,9 @@
 
 import math
 import re
+from collections.abc import Awaitable, Callable, Hashable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -11,10 +12,6 @@ from batten.contract.envelope import timestamp
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
 from batten.serve.http.validation import invalid
-
-if TYPE_CHECKING:  # loaded with the first request
-    from batten.protocols.macp.records import RunRecord
-    from batten.protocols.macp.state import ProjectedState
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -31,14 +28,25 @@ class EventParameters(Struct, frozen=True, kw_only=True, rename="camel"):
     """Only events of these types, separated by commas."""
 
 
-async def get(call: Call) -> "RunRecord":
+async def get(call: Call) -> Reply:
     service: RunService = call.service
-    return await service.views.record(_run_id(call))
+    return await _answer(call, lambda run_id: service.views.record(run_id))
 
 
-async def state(call: Call) -> "ProjectedState":
+async def state(call: Call) -> Reply:
     service: RunService = call.service
-    return await service.views.state(_run_id(call))
+    return await _answer(call, lambda run_id: service.views.state(run_id))
+
+
+async def _answer(call: Call, make: Callable[[str], Awaitable[Struct]]) -> Reply:
+    """An answer that depends on one run, made again when the run has changed."""
+    service: RunService = call.service
+
+    async def mark() -> Hashable:
+        run = await service.journal.run(run_id_of(call))
+        return run and (run.next_sequence, run.base_sequence)
+
+    return await service.answers.get(call.path, lambda: make(run_id_of(call)), mark)
 
 
 async def list_events(call: Call) -> Reply:
@@ -46,14 +54,13 @@ async def list_events(call: Call) -> Reply:
 
     service: RunService = call.service
     asked: EventParameters = call.query
-    types = "" if asked.type is UNSET else asked.type
     wanted = EventFilter(
         after_seq=asked.after_seq,
-        after_ts=_instant("afterTs", asked.after_ts),
-        before_ts=_instant("beforeTs", asked.before_ts),
-        types=frozenset(name.strip() for name in types.split(",") if name.strip()),
+        after_ts=instant("afterTs", asked.after_ts),
+        before_ts=instant("beforeTs", asked.before_ts),
+        types=frozenset(names(asked.type)),
     )
-    found = await service.views.events(_run_id(call), wanted, asked.limit)
+    found = await service.views.events(run_id_of(call), wanted, asked.limit)
     rows = found.rows
     if UNSET is asked.after_ts is asked.before_ts is asked.type:
         return Reply(b"[" + b",".join([row.body for row in rows]) + b"]")
@@ -67,20 +74,27 @@ async def list_events(call: Call) -> Reply:
     return Reply(page)
 
 
-def _run_id(call: Call) -> str:
+def run_id_of(call: Call) -> str:
     """The journal's id of the run that the path names."""
+    return journal_run(call.params["id"], "id")
+
+
+def journal_run(run_id: str, field: str) -> str:
+    """The journal's id of the run with this UUID, which `field` of a request gave."""
     from batten.control.views.views import journal_id
 
-    run_id = call.params["id"]
     if _UUID.fullmatch(run_id) is None:
-        raise invalid("Validation failed (uuid is expected)", "id")
+        raise invalid("Validation failed (uuid is expected)", field)
     return journal_id(run_id)
 
 
-def _instant(name: str, given: str | UnsetType) -> str:
-    """A time as events spell it, in whole milliseconds; empty for none."""
-    if given is UNSET:
-        return ""
+def instant(name: str, given: str | UnsetType, *, up: bool = True) -> str:
+    """A time as events spell it, in whole milliseconds, rounded up or down; empty for none."""
+    return "" if given is UNSET else timestamp(unix_ms(name, given, up=up) * 1_000_000)
+
+
+def unix_ms(name: str, given: str, *, up: bool = True) -> int:
+    """A time that a parameter gives, in milliseconds of the epoch."""
     try:
         read = datetime.fromisoformat(given)
         moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
@@ -88,7 +102,15 @@ def _instant(name: str, given: str | UnsetType) -> str:
         example = "2026-01-31T12:00:00Z"
         raise invalid(f"`{name}` must be an ISO 8601 time, such as {example}", name) from error
     seconds = int(moment.replace(microsecond=0).timestamp())
-    return timestamp((seconds * 1000 + math.ceil(moment.microsecond / 1000)) * 1_000_000)
+    rounded = math.ceil if up else math.floor
+    return seconds * 1000 + rounded(moment.microsecond / 1000)
+
+
+def names(given: str | UnsetType) -> tuple[str, ...]:
+    """What commas separate."""
+    return (
+        () if given is UNSET else tuple(one for name in given.split(",") if (one := name.strip()))
+    )
 
 
 def _row(path: str, handler: Any, summary: str, query: Any = None) -> Route:

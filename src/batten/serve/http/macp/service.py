@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from batten.contract.errors import BattenError
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.answers import Answers
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
-    from batten.control.views.store import ViewStore
+    from batten.control.views.dashboard import RuntimeProbe
     from batten.control.views.views import Views
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
 _SWEEP_S = 60.0
+_MIB = 1 << 20
 _log = logging.getLogger("batten.views")
 
 
@@ -30,9 +32,12 @@ class RunService:
         self.settings = settings
         self.tasks = tasks
         """Creates and cancels runs of agents."""
-        self._journal = journal
+        self.runtime: RuntimeProbe | None = None
+        """Tells how the runtime is; None where there is none."""
+        self.journal = journal
+        self.answers = Answers(journal, 32 * _MIB)
+        """Of runs and lists, encoded."""
         self._home = home
-        self._store: ViewStore | None = None
         self._views: Views | None = None
         self._wanted = asyncio.Event()
 
@@ -42,8 +47,7 @@ class RunService:
             from batten.control.views.store import ViewStore
             from batten.control.views.views import Views
 
-            self._store = ViewStore.open(self._home)
-            self._views = Views(self._journal, self._store)
+            self._views = Views(self.journal, ViewStore.open(self._home), self._home)
         self._wanted.set()
         return self._views
 
@@ -71,8 +75,8 @@ class RunService:
             try:
                 views = self.views
                 self._wanted.clear()
-                await views.forget_gone()
                 await views.catch_up()
+                await views.board.forget_gone()
             except BattenError as error:
                 _log.warning("views of runs are behind: %s", error)
             except Exception as error:  # reads do without; the service must go on
@@ -80,5 +84,5 @@ class RunService:
             await asyncio.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+        if self._views is not None:
+            self._views.close()

@@ -4,12 +4,12 @@ from msgspec.structs import replace
 
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import control_error
-from batten.serve.http.macp import runs
+from batten.serve.http.macp import dashboard, listing, runs
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
-_ROUTES = (*runs.ROUTES,)
-_PREFIXES = ("/runs",)
+_ROUTES = (*listing.ROUTES, *runs.ROUTES, *dashboard.ROUTES)
+_PREFIXES = ("/runs", "/events", "/dashboard")
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
 
