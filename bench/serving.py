@@ -83,7 +83,8 @@ def start(folder: str, *flags: str) -> tuple[subprocess.Popen[bytes], int]:
 def environment(folder: str) -> dict[str, str]:
     """With a home in this folder."""
     home = os.path.join(folder, "home")
-    return {**os.environ, "BATTEN_HOME": home, "PYTHONDONTWRITEBYTECODE": ""}
+    own = {"BATTEN_HOME": home, "PYTHONDONTWRITEBYTECODE": "", "THROTTLE_LIMIT": "0"}
+    return {**os.environ, **own}
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:

@@ -262,7 +262,7 @@ async def known(views: Views) -> list[str]:
     """The runs of the list, by the journal's ids."""
     found = await views.board.runs(RunQuery(sort_order="asc"))
     assert found.total == len(found.records)
-    return [from_uuid(msgspec.json.decode(body)["id"], "run") for body in found.records]
+    return [from_uuid(record.id, "run") for record in found.records]
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

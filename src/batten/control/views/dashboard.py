@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from batten.contract.envelope import timestamp
-from batten.control.views.listing import OF_SCENARIO
+from batten.control.views.listing import OF_SCENARIO, read_records
 from batten.journal.sqlite.database import Database
-from batten.protocols.macp.llm import dollars
+from batten.protocols.macp.llm import NANO, dollars
 from batten.protocols.macp.metrics import unix_ms
 from batten.protocols.macp.records import RunRecord
 
@@ -29,6 +28,7 @@ _LABELS: dict[Bucket, tuple[int, str]] = {
     "day": (10, "T00:00:00.000Z"),
 }
 """Characters of an instant that name its bucket, and the rest of the label."""
+_CENT = NANO // 100
 _TOP = 10
 _RECENT = 10
 
@@ -243,7 +243,7 @@ class _Reading:
             cancelled_runs=sum(cancelled),
             total_signals=total_signals,
             total_tokens=int(sum(tokens)),
-            total_cost_usd=round(dollars(int(sum(costs))), 2),
+            total_cost_usd=_cents(int(sum(costs))) / 100,
             avg_duration_ms=round(sum(lasted) / sum(timed)) if sum(timed) else None,
         )
         charts = {
@@ -307,12 +307,10 @@ class _Reading:
 
     def recent(self) -> list[RecentRun]:
         """The newest runs, of whatever time."""
-        rows = self._all(
-            f"SELECT record FROM runs_now WHERE {self._fits} AND NOT is_archived"
-            " AND NOT is_sandbox ORDER BY created_at DESC, run_id DESC LIMIT ?",
-            (*self._fit, _RECENT),
-        )
-        return [_recent(msgspec.json.decode(body, type=RunRecord)) for (body,) in rows]
+        where = f"{self._fits} AND NOT is_archived AND NOT is_sandbox"
+        order = "created_at DESC, run_id DESC LIMIT ?"
+        found = read_records(self._db, where, order, (*self._fit, _RECENT))
+        return [_recent(record) for record in found]
 
     def until_ms(self) -> int | None:
         """When the first run or event leaves the window, or one of a later time enters it."""
@@ -359,6 +357,11 @@ def _between(below: int, above: int, share: float, many: int) -> int:
     """Interpolated between the two nearest values, rounded."""
     place = share * (many - 1)
     return round(below + (above - below) * (place - int(place)))
+
+
+def _cents(nanos: int) -> int:
+    """Rounded as a person does: half a cent is one."""
+    return (2 * nanos + _CENT) // (2 * _CENT)
 
 
 def _success(completed: int, failed: int, cancelled: int) -> float:

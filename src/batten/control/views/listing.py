@@ -4,9 +4,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from batten.control.views.store import EventFilter, EventList
+from batten.control.views.folds import RUNS, shown_record
+from batten.control.views.store import EventFilter, EventList, newest
 from batten.control.views.tables import SEPARATOR, EventRow
 from batten.journal.sqlite.database import Database
+from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.state import RunStatus
 
 SortBy = Literal["createdAt", "updatedAt"]
@@ -59,22 +61,32 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 
 
 class RunList(Struct, frozen=True):
-    """A page of records, each encoded, and how many runs fit in all."""
+    """A page of runs, and how many fit in all."""
 
-    records: list[bytes]
+    records: list[RunRecord]
     total: int
 
 
 def read_runs(db: Database, query: RunQuery) -> RunList:
     where, bindings = query.where()
     column, order = _COLUMNS[query.sort_by], query.sort_order
-    found = db.execute(
-        f"SELECT record FROM runs_now WHERE {where}"
-        f" ORDER BY {column} {order}, run_id {order} LIMIT ? OFFSET ?",
-        (*bindings, query.limit, query.offset),
-    ).fetchall()
+    bounds = (*bindings, query.limit, query.offset)
+    records = read_records(db, where, f"{column} {order}, run_id {order} LIMIT ? OFFSET ?", bounds)
     total = db.execute(f"SELECT count(*) FROM runs_now WHERE {where}", bindings).get
-    return RunList([record for (record,) in found], int(total))
+    return RunList(records, int(total))
+
+
+def read_records(
+    db: Database, where: str, order: str, bindings: tuple[Any, ...]
+) -> list[RunRecord]:
+    """The records of runs that fit, in this order."""
+    # The columns of the order are selected: only then SQLite merges both parts by their indexes.
+    found = db.execute(
+        f"SELECT run_id, created_at, updated_at FROM runs_now WHERE {where} ORDER BY {order}",
+        bindings,
+    ).fetchall()
+    folds = (newest(db, RUNS, run_id) for run_id, _, _ in found)
+    return [shown_record(fold) for fold in folds if fold is not None]
 
 
 def read_events(db: Database, wanted: EventFilter, limit: int) -> EventList:

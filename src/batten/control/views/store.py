@@ -13,7 +13,7 @@ import apsw
 from msgspec import Struct
 
 from batten.control.views.folding import Change
-from batten.control.views.folds import EVENTS, RUNS, STATES, VIEWS, View
+from batten.control.views.folds import EVENTS, RUNS, STATES, VIEWS, S, View
 from batten.control.views.tables import (
     KEPT_TABLES,
     LAYOUT,
@@ -266,6 +266,13 @@ def read_kept(db: Database, schema: Schema, view: str, run_id: str) -> Kept | No
     return Kept(*found[0]) if found else None
 
 
+def newest(db: Database, view: View[S], run_id: str) -> S | None:
+    """A run's state, kept in the file or in the temporary tables, whichever holds more facts."""
+    found = [read_kept(db, schema, view.name, run_id) for schema in ("temp", "main")]
+    rows = [row for row in found if row is not None]
+    return view.decode(max(rows, key=lambda row: row.sequence).body) if rows else None
+
+
 def forget_rows(db: Database, tables: Iterable[str], run_ids: Iterable[str]) -> None:
     names = list(tables)
     for run_id in run_ids:
@@ -293,10 +300,9 @@ def write_changes(
     )
     if EVENTS in views:
         db.executemany(
-            f"INSERT OR REPLACE INTO {schema}.events (run_id, seq, ts, type, body, place)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {schema}.events VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (row.run_id, row.seq, row.ts, row.type, row.body, row.place)
+                (row.run_id, row.seq, row.place, row.ts, row.type, row.body)
                 for change in changes.values()
                 for row in change.events
             ],

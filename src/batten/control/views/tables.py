@@ -9,12 +9,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from batten.control.views.folds import RunFold, outcome_of, shown_record
+from batten.control.views.folds import RunFold, outcome_of
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.metrics import milliseconds
 
 Schema = Literal["main", "temp"]
-LAYOUT = 3
+LAYOUT = 1
 """Of the tables; a file with another one is made anew."""
 PLACE_BITS = 17
 """Places of one fact's events: an envelope of 256 KiB cannot name more participants."""
@@ -32,13 +32,14 @@ CREATE TABLE {schema}.kept (
     PRIMARY KEY (view, run_id)
 ) WITHOUT ROWID;
 CREATE TABLE {schema}.events (
-    place INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
+    place INTEGER NOT NULL,
     ts TEXT NOT NULL,
     type TEXT NOT NULL,
-    body BLOB NOT NULL
-);
+    body BLOB NOT NULL,
+    PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
 CREATE TABLE {schema}.runs (
     run_id TEXT PRIMARY KEY,
     position INTEGER NOT NULL,
@@ -57,8 +58,7 @@ CREATE TABLE {schema}.runs (
     tokens INTEGER NOT NULL,
     cost_nanos INTEGER NOT NULL,
     tags TEXT NOT NULL,
-    words TEXT NOT NULL,
-    record BLOB NOT NULL
+    words TEXT NOT NULL
 );
 CREATE TABLE {schema}.marks (
     run_id TEXT NOT NULL,
@@ -91,16 +91,16 @@ CREATE TABLE snapshots (
     body BLOB NOT NULL,
     PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
-CREATE UNIQUE INDEX events_of_run ON events (run_id, seq);
-CREATE INDEX events_by_time ON events (ts);
-CREATE INDEX events_by_type ON events (type);
+CREATE INDEX events_by_place ON events (place, type, ts);
+CREATE INDEX events_by_time ON events (ts, place, type);
+CREATE INDEX events_by_type ON events (type, place, ts);
 CREATE INDEX runs_by_creation ON runs (created_at, run_id) WHERE is_run;
 CREATE INDEX runs_by_update ON runs (updated_at, run_id) WHERE is_run;
 CREATE INDEX runs_by_end ON runs (ended_at) WHERE is_run;
 CREATE INDEX runs_by_status ON runs (status, created_at, run_id) WHERE is_run;
 CREATE INDEX runs_shown ON runs (created_at, run_id)
     WHERE is_run AND NOT is_sandbox AND NOT is_archived;
-CREATE INDEX marks_by_time ON marks (type, ts);
+CREATE INDEX marks_by_time ON marks (type, ts, value);
 CREATE TABLE agents (
     participant TEXT PRIMARY KEY,
     runs INTEGER NOT NULL,
@@ -204,7 +204,7 @@ class Mark(Struct, frozen=True):
 
 def run_row(run_id: str, position: int, state: RunFold) -> tuple[Any, ...]:
     """The columns of `runs`. A stream that is no run has a row: it was seen."""
-    record = shown_record(state)
+    record = state.record
     texts = [record.metadata.get(name) for name in ("environment", "scenarioRef")]
     environment, scenario = (text if isinstance(text, str) else None for text in texts)
     words = (record.id, *record.tags, scenario or "", environment or "")
@@ -230,7 +230,6 @@ def run_row(run_id: str, position: int, state: RunFold) -> tuple[Any, ...]:
         min(state.metrics.cost_nanos, _MOST),
         tag_text(record.tags),
         SEPARATOR.join(words).casefold(),
-        _encode(record) if record.id else b"",
     )
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import apsw
 from msgspec import Struct
@@ -18,12 +18,13 @@ from batten.control.views.folds import EVENTS, RUNS, View
 from batten.control.views.store import (
     REMEDY,
     forget_rows,
+    newest,
     open_file,
-    read_kept,
     write_changes,
 )
 from batten.control.views.tables import ROWS, TAIL, TAIL_TABLES
-from batten.journal.contract import Log
+from batten.journal.contract import Stored
+from batten.journal.filters import FeedFilters
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.faults import side_faults
 
@@ -41,6 +42,14 @@ _COUNT = (
 )
 
 
+class Feed(Protocol):
+    """The facts of all runs."""
+
+    async def feed(
+        self, *, after: int = 0, limit: int = 256, **filters: Unpack[FeedFilters]
+    ) -> list[Stored]: ...
+
+
 class Dropped(Exception):
     """Another process dropped a view: its facts are to be folded again."""
 
@@ -55,8 +64,8 @@ class _Span(Struct):
 class Tail:
     """One reader at a time. The file of the views must exist before the first use."""
 
-    def __init__(self, log: Log, home: str) -> None:
-        self._log = log
+    def __init__(self, feed: Feed, home: str) -> None:
+        self._feed = feed
         self._home = home
         self._db: Database | None = None
         self._spans = {view.name: _Span() for view in (RUNS, EVENTS)}
@@ -91,7 +100,7 @@ class Tail:
             span = self._spans[view.name]
             self._begin(view, span)
             while span.position < until:
-                page = await self._log.feed(after=span.position, limit=_PAGE, until=until)
+                page = await self._feed.feed(after=span.position, limit=_PAGE, until=until)
                 folding = Folding((view,), partial(self._state, view))
                 await fold_in_slices(folding, page)
                 with self._transaction() as db:
@@ -113,17 +122,7 @@ class Tail:
     def _state(self, view: View[Any], run_id: str) -> list[Any]:
         """The newest state of a run that is stored anywhere, or a first one."""
         with self._transaction() as db:
-            found = [
-                row
-                for row in (
-                    read_kept(db, "temp", view.name, run_id),
-                    read_kept(db, "main", view.name, run_id),
-                )
-                if row is not None
-            ]
-        if not found:
-            return [view.state()]
-        return [view.decode(max(found, key=lambda row: row.sequence).body)]
+            return [newest(db, view, run_id) or view.state()]
 
     def read(self, views: Sequence[View[Any]], ask: Callable[[Database], T]) -> T:
         """What `ask` reads, in one transaction. Raises `Dropped`."""

@@ -78,7 +78,7 @@ async def list_runs(call: Call) -> Reply:
         )
         found = await service.views.board.runs(query)
         return {
-            "data": [Raw(record) for record in found.records],
+            "data": found.records,
             "total": found.total,
             "limit": asked.limit,
             "offset": asked.offset,
