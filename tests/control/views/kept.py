@@ -1,9 +1,9 @@
 """Facts with times of their own, kept in part: what a reader of all runs then sees."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -16,9 +16,10 @@ from batten.control.views.store import ViewStore
 from batten.control.views.tail import Tail
 from batten.journal.contract import Stored
 from batten.journal.filters import FeedFilters
+from batten.journal.sqlite.database import Database
 from tests.protocols.macp.making import CHAT_ID, START_NS
 
-T = TypeVar("T")
+Read = Callable[[Database], Any]
 _minter = Minter()
 
 
@@ -54,7 +55,7 @@ class Facts:
 
 
 async def ask(
-    home: Path, facts: Sequence[Stored], *reads: Any, keep: Sequence[int] = ()
+    home: Path, facts: Sequence[Stored], *reads: Read, keep: Sequence[int] = ()
 ) -> list[Any]:
     """What reads of all runs give, if the file holds the facts up to the last of these places.
 

@@ -21,7 +21,7 @@ from batten.control.views.dashboard import (
 from batten.control.views.listing import RunQuery, read_events, read_runs
 from batten.control.views.store import EventFilter
 from batten.journal.contract import Stored
-from tests.control.views.kept import ask, encoded, stored
+from tests.control.views.kept import Read, ask, encoded, stored
 from tests.protocols.macp.making import (
     START_NS,
     cancelled,
@@ -248,7 +248,7 @@ def feeds(draw: st.DrawFn) -> list[Stored]:
     return feed.facts
 
 
-READS = (
+READS: tuple[Read, ...] = (
     lambda db: read_runs(db, RunQuery()),
     lambda db: read_runs(db, RunQuery(sort_by="updatedAt", environment="prod", limit=2)),
     lambda db: read_events(db, EventFilter(), 1000),

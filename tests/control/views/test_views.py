@@ -1,7 +1,8 @@
 """Views are folds: kept, dropped or read from the middle, they are the same."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from batten.contract.errors import NotFound
 from batten.contract.ids import from_uuid, new_run_id
 from batten.control.coordination.ids import journal_session
 from batten.control.views import folding as module
+from batten.control.views import store as store_module
 from batten.control.views.dashboard import range_query
 from batten.control.views.folds import STATES, VIEWS, View
 from batten.control.views.listing import RunQuery
@@ -23,6 +25,7 @@ from batten.control.views.store import EventFilter, ViewStore
 from batten.control.views.views import Views
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.database import new_connection
 from batten.journal.sqlite.upkeep import delete_session
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.projection import state_of
@@ -164,6 +167,50 @@ async def test_a_read_folds_what_is_not_kept_yet(tmp_path: Path) -> None:
         state = await views.state(run_id)
         assert state.run.status == "completed"
         assert (await views.record(run_id)).metadata["finalAction"] == "decision.selected"
+
+
+async def test_reads_are_right_and_have_their_turns_while_views_are_made(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, store, views):
+        notes = [said("ann", "Signal", signal_type="x") for _ in range(5_000)]
+        long = await stored_run(journal, observed(*notes, finished()))
+        short = await stored_run(journal, observed(finished()))
+        record = await views.record(short)
+        reads = 0
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            making = group.create_task(views.catch_up())
+            while not making.done():
+                assert await views.record(short) == record
+                reads += 1
+                await asyncio.sleep(0)
+        assert reads > 10
+        assert store.position("runs") == await journal.position()
+        assert (await views.metrics(long)).signal_count == 5_000
+
+
+async def test_a_list_far_behind_keeps_what_it_folds(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, store, views):
+        notes = [said("ann", "Signal", signal_type="x") for _ in range(3_000)]
+        run_id = await stored_run(journal, observed(*notes))
+        assert await known(views) == [run_id]
+        assert store.position("runs") == await journal.position()
+        assert store.position("states") == 0
+        assert (await views.board.agents())[0].signals == 3_000
+
+
+async def test_a_list_is_read_although_nothing_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_BUSY_MS", 1)
+    async with opened(tmp_path) as (journal, store, views):
+        with closing(new_connection(str(tmp_path / "views.db"))) as other:
+            notes = [said("ann", "Signal", signal_type="x") for _ in range(2_500)]
+            run_id = await stored_run(journal, observed(*notes))
+            other.execute("BEGIN IMMEDIATE")
+            assert await known(views) == [run_id]
+            assert store.position("runs") == 0
+            other.execute("COMMIT")
+        await views.catch_up()
+        assert await known(views) == [run_id]
 
 
 async def test_two_keepers_do_not_count_twice(tmp_path: Path) -> None:
