@@ -23,7 +23,7 @@ $(STAMP): requirements.txt requirements-mcp.txt requirements-runtime.txt require
 	$(BIN)/python -m compileall -q src
 	test -x $(OLD_SDK)/bin/python || $(BIN)/python -m venv $(OLD_SDK)
 	$(OLD_SDK)/bin/python -m pip install --quiet --requirement requirements-old-sdk.txt
-	sh scripts/bubblewrap.sh
+	sh scripts/debian.sh
 	touch $(STAMP)
 
 $(TYPESCRIPT): $(STAMP) scripts/typescript.sh

@@ -62,12 +62,15 @@ async def _measure(folder: str) -> list[Row]:
             {"what": "start to first answer", "value": time.monotonic() - began, "unit": "s"}
         )
         async with rates.floors(folder) as bare:
-            for what, path in _paths(short, long).items():
-                for clients in _CLIENTS:
-                    found.append(await rates.row(what, port, rates.getting(path), clients, bare))
-            for clients in _CLIENTS:
-                row = await rates.row("POST /runs", port, _create, clients, bare, stores=True)
-                found.append(row)
+            found += [
+                await rates.row(what, port, rates.getting(path), clients, bare)
+                for what, path in _paths(short, long).items()
+                for clients in _CLIENTS
+            ]
+            found += [
+                await rates.row("POST /runs", port, _create, clients, bare, stores=True)
+                for clients in _CLIENTS
+            ]
             found += bare.rows()
         found.append({"what": "memory of the server", "value": rss_mb(server.pid), "unit": "MB"})
         first.close()

@@ -86,6 +86,7 @@ class Stage:
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
             "BATTEN_HOME": str(self.home),
+            "THROTTLE_LIMIT": "0",  # tests ask more often than clients may
             **(environ or {}),
         }
 

@@ -55,17 +55,29 @@ def _frame(text: str) -> Frame:
 @asynccontextmanager
 async def reading(service: Service, path: str, **headers: str) -> AsyncGenerator[Reading]:
     """A stream at a path below `/hecate/v1`."""
+    async with reading_at(service, f"/hecate/v1{path}", **headers) as stream:
+        yield stream
+
+
+@asynccontextmanager
+async def reading_at(service: Service, path: str, **headers: str) -> AsyncGenerator[Reading]:
+    """A stream of any surface."""
     sent = {"Accept": "text/event-stream"}
     sent.update({name.replace("_", "-"): value for name, value in headers.items()})
     async with clients() as opened:
         connection = await opened.connect_to(service.url)
-        await connection.send(request("GET", f"/hecate/v1{path}", None, sent))
+        await connection.send(request("GET", path, None, sent))
         status, answered = await connection.head()
         yield Reading(connection, status, answered)
 
 
 async def all_frames(service: Service, path: str, **headers: str) -> list[Frame]:
-    """Every frame of a stream that ends."""
-    async with reading(service, path, **headers) as stream:
+    """Every frame of a stream that ends, below `/hecate/v1`."""
+    return await frames_at(service, f"/hecate/v1{path}", **headers)
+
+
+async def frames_at(service: Service, path: str, **headers: str) -> list[Frame]:
+    """Every frame of a stream of any surface that ends."""
+    async with reading_at(service, path, **headers) as stream:
         assert stream.status == 200
         return [frame async for frame in stream.frames()]

@@ -1,12 +1,13 @@
 """`batten serve` and `batten worker`."""
 
 import asyncio
+import logging
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -27,9 +28,12 @@ from batten.wiring.spec import SessionSpec
 if TYPE_CHECKING:
     from batten.control.retention import RetentionPolicy
 
+_HOST = "127.0.0.1"
+_PORT = 8765
 _RUNS = 16
 _MEMORY_MIB = 1024
 _STARTS_WITHIN_S = 15.0
+_log = logging.getLogger("batten.http")
 
 
 def serve_parser() -> Parser:
@@ -39,8 +43,10 @@ def serve_parser() -> Parser:
         description="Serve tasks and runs over HTTP; worker processes execute them. Any flag of"
         " `batten headless` sets what those runs may do.",
     )
-    made.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    made.add_argument("--port", type=at_least_0, default=8765, help="0 for a free one")
+    made.add_argument("--host", help=f"default: HOST, else {_HOST}")
+    made.add_argument(
+        "--port", type=at_least_0, help=f"0 for a free one; default: PORT, else {_PORT}"
+    )
     made.add_argument("--workers", type=at_least_0, help="processes; default: one a core")
     made.add_argument(
         "--worker-memory",
@@ -223,6 +229,18 @@ def _sinks_command(base: SessionSpec) -> tuple[str, ...]:
     return command if base.settings is None else (*command, "--settings", base.settings)
 
 
+def _callback_hosts(
+    host: str, environ: Mapping[str, str], sinks: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Where an initiator may be that is not at a public address: as for webhooks and tools, and on
+    this machine if nobody else can reach the service.
+    """
+    from batten.serve.http.guard import is_loopback
+
+    named = (*sinks.get("allow", ()), *environ.get("BATTEN_HTTP_ALLOW", "").split(","))
+    return (*named, "127.0.0.0/8", "::1") if is_loopback(host) else named
+
+
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
@@ -234,8 +252,20 @@ def _serve(
     from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
+    from batten.settings.control_plane import (
+        LOG_LEVELS,
+        check_control_plane,
+        read_control_plane,
+        said_at_start,
+    )
     from batten.sinks.process import SinkProcess, check_sinks, sink_table
 
+    plane = read_control_plane(environ)
+    check_control_plane(plane)
+    if options.host is None:
+        options.host = plane.host or _HOST
+    if options.port is None:
+        options.port = plane.port or _PORT
     runtime = hosted_runtime(options)
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
@@ -257,6 +287,7 @@ def _serve(
         table,
     )
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
+    reachable = _callback_hosts(options.host, environ, table)
     policy = _policy(options)
     limits = Limits(rate_per_minute=options.rate_limit)
     where = ServeOptions(
@@ -265,12 +296,18 @@ def _serve(
         port=options.port,
         unix_socket=os.path.join(opener.home, "serve.sock"),
         tls=tls,
+        api_keys=plane.auth_api_keys,
+        is_closed=plane.is_closed,
         allow_hosts=tuple(options.allow_host),
     )
-    log = log_to_stderr(Redactor.from_environment(environ).text)
+    level = LOG_LEVELS.get(plane.log_level.lower(), logging.INFO)
+    log = log_to_stderr(Redactor.from_environment(environ).text, level)
+    for sentence in said_at_start(plane, environ):
+        _log.warning("%s", sentence)
     try:
         return serve(
-            lambda: service(opener, staff, callers, beside, policy, limits, runtime), where
+            lambda: service(opener, staff, callers, beside, policy, limits, runtime, reachable),
+            where,
         )
     finally:
         log.flush()

@@ -1,18 +1,40 @@
 """The control plane's environment variables, read once into one frozen value."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from batten.contract.errors import CallerError
+
 _TRUE = frozenset(("1", "true", "yes", "on"))
+_WEAK = 16
+_MEANINGLESS = {
+    "DATABASE_URL": "runs are kept in the journal of BATTEN_HOME",
+    "REDIS_URL": "streams read the journal, and need no hub",
+    "STREAM_HUB_STRATEGY": "streams read the journal, and need no hub",
+    "DB_POOL_MAX": "there is no pool of connections",
+    "DB_POOL_IDLE_TIMEOUT": "there is no pool of connections",
+    "DB_POOL_CONNECTION_TIMEOUT": "there is no pool of connections",
+}
+"""Variables of other control planes, and why nothing happens for them."""
 
 
 class ControlPlaneSettings(Struct, frozen=True, kw_only=True):
     """Every field is a variable in upper case; a value that is no number is the default."""
 
     node_env: str = ""
-    auth_api_keys: tuple[str, ...] = ()
+    """`development`, or where nothing may be open, such as `production`; empty for neither."""
+    host: str = ""
+    """Where `batten serve` listens without `--host`; empty for loopback."""
+    port: int = 0
+    """The same for `--port`; 0 for the usual one."""
+    log_level: str = "info"
     cors_origin: str = ""
+    """The one site besides this server whose pages may call these paths; empty for none."""
+    auth_api_keys: tuple[str, ...] = ()
+    """Keys besides those of `batten keys`, each with the scope admin."""
     runtime_kind: str = "rust"
     runtime_address: str = ""
     """Empty: the runtime beside this service."""
@@ -53,6 +75,87 @@ class ControlPlaneSettings(Struct, frozen=True, kw_only=True):
     otel_enabled: bool = False
     otel_service_name: str = "macp-control-plane"
     otel_exporter_otlp_endpoint: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may be open, not even to this machine."""
+        return self.node_env not in ("", "development")
+
+
+def check_control_plane(settings: ControlPlaneSettings) -> None:
+    """Raise why a service must not start with these settings; see also `is_closed`."""
+    for problem in _problems(settings):
+        raise CallerError(problem, code="config")
+
+
+def _problems(settings: ControlPlaneSettings) -> Iterator[str]:
+    if settings.data_retention_enabled and settings.data_retention_ttl_days < 1:
+        yield "DATA_RETENTION_TTL_DAYS must be at least 1"
+    origin = settings.cors_origin
+    if origin and not _is_origin(origin):
+        yield f"CORS_ORIGIN is {origin!r}; give one origin, such as http://localhost:3000"
+    if not settings.runtime_address:
+        return
+    is_open = not (settings.runtime_tls or settings.runtime_allow_insecure)
+    if is_open and (settings.is_closed or not _is_local(settings.runtime_address)):
+        yield (
+            f"the runtime at {settings.runtime_address} would be told its token in the clear;"
+            " set RUNTIME_TLS=true, or RUNTIME_ALLOW_INSECURE=true to allow it"
+        )
+    if settings.is_closed and settings.runtime_use_dev_header and not settings.runtime_bearer_token:
+        yield (
+            "RUNTIME_USE_DEV_HEADER proves nothing to a runtime; set RUNTIME_BEARER_TOKEN, or"
+            " NODE_ENV=development"
+        )
+
+
+def said_at_start(settings: ControlPlaneSettings, environ: Mapping[str, str]) -> list[str]:
+    """What an operator should know: variables that mean nothing here, and doubtful ones."""
+    said = [f"{name} is ignored: {why}" for name, why in _MEANINGLESS.items() if environ.get(name)]
+    if any(len(key) < _WEAK for key in settings.auth_api_keys):
+        said.append(
+            f"AUTH_API_KEYS has a key of less than {_WEAK} characters, which can be guessed"
+        )
+    if settings.otel_enabled and not settings.otel_exporter_otlp_endpoint:
+        said.append("OTEL_ENABLED without OTEL_EXPORTER_OTLP_ENDPOINT: traces go to localhost:4318")
+    if settings.runtime_address and not (
+        settings.runtime_bearer_token or settings.macp_auth_service_url
+    ):
+        said.append("RUNTIME_ADDRESS without RUNTIME_BEARER_TOKEN: the runtime may refuse to talk")
+    if settings.log_level.lower() not in LOG_LEVELS:
+        known = ", ".join(LOG_LEVELS)
+        said.append(f"LOG_LEVEL is {settings.log_level!r}, and info is used; there are {known}")
+    return said
+
+
+LOG_LEVELS = {
+    "debug": 10,
+    "verbose": 10,
+    "log": 20,
+    "info": 20,
+    "warn": 30,
+    "warning": 30,
+    "error": 40,
+    "fatal": 50,
+}
+"""The names that LOG_LEVEL may have, as the standard library counts."""
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        is_plain = text.lower() == f"{parts.scheme}://{parts.netloc}".lower()
+        return is_plain and parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def _is_local(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]") or address
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_control_plane(environ: Mapping[str, str]) -> ControlPlaneSettings:

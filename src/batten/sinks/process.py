@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from batten.control.pool import beat, leave_with_parent
@@ -16,6 +17,7 @@ from batten.sinks.store import SinkStore
 from batten.sinks.wanted import has_sinks
 
 _LOOK_EVERY_S = 1.0
+_NICENESS = 10
 
 
 def sink_settings(
@@ -44,6 +46,7 @@ async def read_until_stopped(
     home: str, environ: Mapping[str, str], settings: SinkSettings, parent_pipe: int | None
 ) -> None:
     """Run every sink of a home until SIGTERM or SIGINT."""
+    give_way()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -63,6 +66,13 @@ async def read_until_stopped(
     finally:
         store.close()
         journal.close()
+
+
+def give_way() -> None:
+    """Let runs go first where they and this process want the same core: it preempts nobody."""
+    with suppress(OSError):
+        os.nice(_NICENESS)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class SinkProcess:

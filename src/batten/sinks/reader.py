@@ -48,7 +48,7 @@ class SinkReader:
 
     async def step(self) -> float | None:
         """Do the next round. Returns the seconds until there is more to do; 0 for at once, None
-        for not before the next fact.
+        for not before the next wake-up: facts that came during the round wait for it.
         """
         now = self._store.now()
         if now < self._pause_until:
@@ -62,9 +62,10 @@ class SinkReader:
             page = await self._journal.feed(after=self.position, limit=PAGE)
             if page:
                 await self._tell(page, width)
+            if len(page) == PAGE:
                 return 0.0
         soonest = self._store.next_at(self.sink.name)
-        return None if soonest is None else max(0.0, soonest - now)
+        return None if soonest is None else max(0.0, soonest - self._store.now())
 
     async def aclose(self) -> None:
         if self._transport is not None:

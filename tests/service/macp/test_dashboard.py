@@ -23,7 +23,11 @@ async def test_the_overview_has_all_parts_and_is_never_stale(service: Service) -
     empty = await get(service, "/dashboard/overview")
     assert empty.keys() == {"kpis", "recentRuns", "runtimeHealth", "charts"}
     assert empty["kpis"]["totalRuns"] == 0
-    assert empty["runtimeHealth"] == {"ok": False, "runtimeKind": "none"}
+    assert empty["runtimeHealth"] == {
+        "ok": False,
+        "runtimeKind": "none",
+        "detail": "this service has no runtime",
+    }
     assert len(empty["charts"]) == 13
     assert {*map(str, empty["charts"].values())} == {"{'labels': [], 'data': []}"}
     for number in range(1, 4):

@@ -7,11 +7,13 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.facts import Fact
+from batten.contract.ids import new_task_id, session_stream
+from batten.control.coordination.ids import SURFACE, journal_session
 from batten.control.coordination.records import bound
 from batten.coordination.engine import Accepted, Changed, Event
 from batten.coordination.session import Session
 from batten.journal.appending import lease_end
-from batten.journal.contract import RunRow
+from batten.journal.contract import NewRun, RunRow
 from batten.journal.workers import has_exited, is_abandoned
 from batten.redact.redactor import Redactor
 
@@ -20,27 +22,43 @@ _LONGEST_INTENT = 4000
 """Characters of the intent in the run's prompt; the message has all of it."""
 
 
-def first_facts(session: Session, worker_id: str, redactor: Redactor) -> list[Fact]:
-    """The facts before SessionStart."""
+def new_stream(session_id: str) -> tuple[NewRun, list[Fact]]:
+    """The stream of a coordination session that the journal does not have, and its facts."""
+    chat, task_id = journal_session(session_id), new_task_id()
+    new = NewRun(run_id=session_stream(chat), kind="session", task_id=task_id, session_id=chat)
+    return new, [
+        facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
+        facts.SessionConfigured(settings={"macp_session_id": session_id}),
+    ]
+
+
+def queued(by: str = "", traceparent: str = "") -> facts.RunQueued:
+    """The first fact of a session's run."""
+    return facts.RunQueued(
+        kind="coordination",
+        model=None,
+        provider=None,
+        workspace_path="",
+        workspace_mode="in_place",
+        prior_run_id=None,
+        executor_type="live",
+        by=by or UNSET,
+        traceparent=traceparent or UNSET,
+    )
+
+
+def opening_facts(session: Session, worker_id: str, redactor: Redactor) -> list[Fact]:
+    """The facts between the run's first one and SessionStart."""
     intent = redactor.authored.text(session.intent or session.descriptor.title)
     return [
-        facts.RunQueued(
-            kind="coordination",
-            model=None,
-            provider=None,
-            workspace_path="",
-            workspace_mode="in_place",
-            prior_run_id=None,
-            executor_type="live",
-        ),
         _started(worker_id),
         facts.UserMessage(turn_index=0, text=intent[:_LONGEST_INTENT]),
         bound(session),
     ]
 
 
-def taken_over(row: RunRow, worker_id: str) -> list[Fact]:
-    """The facts of a runtime that goes on with a session; `row` is its run as it was before."""
+def taken_over(row: RunRow, worker_id: str, lease_s: float = LEASE_S) -> list[Fact]:
+    """The facts of who goes on with a session; `row` is its run as it was before."""
     taken: list[Fact] = []
     if is_abandoned(row):
         taken.append(
@@ -52,11 +70,11 @@ def taken_over(row: RunRow, worker_id: str) -> list[Fact]:
                 worker_exited=has_exited(row) or UNSET,
             )
         )
-    return [*taken, _started(worker_id)]
+    return [*taken, _started(worker_id, lease_s)]
 
 
-def _started(worker_id: str) -> facts.RunStarted:
-    return facts.RunStarted(worker_id=worker_id, lease_until=lease_end(LEASE_S))
+def _started(worker_id: str, lease_s: float = LEASE_S) -> facts.RunStarted:
+    return facts.RunStarted(worker_id=worker_id, lease_until=lease_end(lease_s))
 
 
 def ending_facts(session: Session, events: Sequence[Event]) -> list[Fact]:

@@ -1,11 +1,12 @@
 """`GET /dashboard/overview`: numbers, recent runs and charts over a window of time."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
 from batten.contract.envelope import timestamp
+from batten.control.observer.link import RuntimeHealth
 from batten.control.views.listing import OF_SCENARIO, read_records
 from batten.journal.sqlite.database import Database
 from batten.protocols.macp.llm import NANO, dollars
@@ -94,20 +95,6 @@ class Charts(Struct, frozen=True, kw_only=True, rename="camel"):
     success_rate: Chart
     decision_outcome: Chart
     per_scenario: Chart
-
-
-class RuntimeHealth(Struct, frozen=True, kw_only=True, rename="camel"):
-    ok: bool
-    runtime_kind: str
-    detail: str | UnsetType = UNSET
-
-
-class RuntimeProbe(Protocol):
-    """Knows how the runtime is."""
-
-    async def health(self) -> RuntimeHealth:
-        """What is known now; it answers at once, so that the dashboard does."""
-        ...
 
 
 class Numbers(Struct, frozen=True, kw_only=True, rename="camel"):

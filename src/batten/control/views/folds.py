@@ -1,6 +1,6 @@
 """The views: what each of them holds of a run, and how a fact moves it on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from batten.protocols.macp.metrics import Metrics, RunMetrics, measure, metrics_
 from batten.protocols.macp.normaliser import normalise
 from batten.protocols.macp.projection import new_projection, project
 from batten.protocols.macp.records import RunRecord, describe, enrich, note
+from batten.protocols.macp.sessions import SessionRow, observe
 from batten.protocols.macp.standing import Projection
 
 S = TypeVar("S", bound="Folded")
@@ -68,6 +69,7 @@ class RunFold(Folded, kw_only=True):
 
     record: RunRecord = member(default_factory=RunRecord)
     metrics: Metrics = member(default_factory=Metrics)
+    session: SessionRow = member(default_factory=SessionRow)
     agents: dict[str, AgentShare] = {}
 
 
@@ -78,7 +80,7 @@ class View(Struct, Generic[S], frozen=True):
     version: str
     """Kept states of another version are folded anew."""
     state: type[S]
-    apply: Callable[[S, Envelope, Sequence[CanonicalEvent]], None]
+    apply: Callable[[S, Envelope, list[CanonicalEvent]], None]
     """Moves a state on by a fact and its events."""
 
     def step(self, state: S, envelope: Envelope) -> list[CanonicalEvent]:
@@ -106,19 +108,20 @@ def canonical_events(state: Folded, envelope: Envelope) -> list[CanonicalEvent]:
     return normalise(standing, envelope)
 
 
-def _events(state: EventsFold, envelope: Envelope, events: Sequence[CanonicalEvent]) -> None:
+def _events(state: EventsFold, envelope: Envelope, events: list[CanonicalEvent]) -> None:
     pass
 
 
-def _state(state: StateFold, envelope: Envelope, events: Sequence[CanonicalEvent]) -> None:
+def _state(state: StateFold, envelope: Envelope, events: list[CanonicalEvent]) -> None:
     for event in events:
         project(state.projection, event)
 
 
-def _run(state: RunFold, envelope: Envelope, events: Sequence[CanonicalEvent]) -> None:
+def _run(state: RunFold, envelope: Envelope, events: list[CanonicalEvent]) -> None:
     if not state.normaliser.kind:
         return
     describe(state.record, envelope)
+    observe(state.session, envelope, events, state.normaliser.runtime_kind)
     for event in events:
         note(state.record, event)
         measure(state.metrics, event)
@@ -155,7 +158,7 @@ def outcome_of(event: CanonicalEvent) -> int:
 _RULES = f"{normaliser.VERSION}"
 EVENTS = View("events", f"2-{_RULES}", EventsFold, _events)
 STATES = View("states", f"2-{_RULES}.{projection.VERSION}", StateFold, _state)
-RUNS = View("runs", f"2-{_RULES}", RunFold, _run)
+RUNS = View("runs", f"3-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)
 
 

@@ -238,6 +238,27 @@ class ViewStore:
             for view in views:
                 db.execute("UPDATE views SET position = ? WHERE name = ?", (position, view.name))
 
+    def put_rows(self, run_id: str, change: Change) -> None:
+        """Store rows of a run in place of those with the same numbers."""
+        with self._writing() as db:
+            _write_rows(db, "main", VIEWS, {run_id: change})
+
+    def replace(self, changes: Mapping[str, Change], position: int) -> bool:
+        """Store states of all views that were folded anew, and drop the rows after them.
+
+        False, and nothing is changed, unless all cursors still are at this position.
+        """
+        with self._writing() as db:
+            if any(self.position(view.name) != position for view in VIEWS):
+                return False
+            for run_id, change in changes.items():
+                forget_rows(db, ("shares",), (run_id,))
+                for table in ("events", "marks", "snapshots"):
+                    beyond = (run_id, change.states[0].seq)
+                    db.execute(f"DELETE FROM {table} WHERE run_id = ? AND seq > ?", beyond)
+            write_changes(db, "main", VIEWS, changes)
+        return True
+
     def events(self, wanted: EventFilter, limit: int) -> list[EventRow]:
         """Kept events of one run, by their number."""
         where, bindings = wanted.where()
@@ -298,26 +319,39 @@ def write_changes(
             if state.normaliser.kind or state.is_pruned  # of a session's stream nothing is folded
         ],
     )
+    _write_rows(db, schema, views, changes)
+    if RUNS in views:
+        _write_runs(db, schema, views.index(RUNS), changes)
+
+
+def _write_rows(
+    db: Database, schema: Schema, views: Sequence[View[Any]], changes: Mapping[str, Change]
+) -> None:
+    """Store what is appended: events, marks, snapshots."""
+    items = changes.items()
     if EVENTS in views:
         db.executemany(
             f"INSERT OR REPLACE INTO {schema}.events VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (row.run_id, row.seq, row.place, row.ts, row.type, row.body)
-                for change in changes.values()
+                (run_id, row.seq, row.place, row.ts, row.type, row.body)
+                for run_id, change in items
                 for row in change.events
             ],
         )
-    if STATES in views and schema == "main":
+    if RUNS in views:
         db.executemany(
-            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
+            f"INSERT OR REPLACE INTO {schema}.marks VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (run_id, seq, body)
-                for run_id, change in changes.items()
-                for seq, body in change.snapshots
+                (run_id, mark.seq, mark.position, mark.ts, mark.type, mark.value)
+                for run_id, change in items
+                for mark in change.marks
             ],
         )
-    if RUNS in views:
-        _write_runs(db, schema, views.index(RUNS), changes)
+    if STATES in views:
+        db.executemany(
+            f"INSERT OR REPLACE INTO {schema}.snapshots VALUES (?, ?, ?)",
+            [(run_id, seq, body) for run_id, change in items for seq, body in change.snapshots],
+        )
 
 
 def _write_runs(db: Database, schema: Schema, place: int, changes: Mapping[str, Change]) -> None:
@@ -326,14 +360,6 @@ def _write_runs(db: Database, schema: Schema, place: int, changes: Mapping[str, 
     if rows:
         values = ", ".join("?" * len(rows[0]))
         db.executemany(f"INSERT OR REPLACE INTO {schema}.runs VALUES ({values})", rows)
-    db.executemany(
-        f"INSERT OR REPLACE INTO {schema}.marks VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (run_id, mark.seq, mark.position, mark.ts, mark.type, mark.value)
-            for run_id, change in changes.items()
-            for mark in change.marks
-        ],
-    )
     db.executemany(
         f"INSERT INTO {schema}.shares VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
         " messages = excluded.messages, signals = excluded.signals,"

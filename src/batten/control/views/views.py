@@ -17,12 +17,15 @@ from batten.control.views.folds import (
     RUNS,
     STATES,
     VIEWS,
+    RunFold,
     S,
     StateFold,
     View,
     shown_metrics,
     shown_record,
 )
+from batten.control.views.rebuilding import rebuild
+from batten.control.views.run_events import RunEvents
 from batten.control.views.store import EventFilter, EventList, Moved, ViewStore
 from batten.control.views.tables import event_row
 from batten.journal.contract import Journal, RunRow, Stored
@@ -118,6 +121,18 @@ class Views:
         for run_id in run_ids:
             self._cached.pop(run_id, None)
 
+    async def rebuild(self, run_id: str) -> ProjectedState:
+        """Fold a run anew for every view; returns its state. Raises `NotFound`."""
+        await self.state(run_id)
+        is_done = False
+        while not is_done:
+            await self.catch_up()
+            async with self._keeping:
+                self._cached.clear()
+                position = self._store.position(RUNS.name)
+                is_done = await rebuild(self._journal, self._store, run_id, position)
+        return await self.state(run_id)
+
     async def _folded(self, view: View[S], run_id: str) -> tuple[S, list[CanonicalEvent]]:
         """A run's state as of now, and the events that are not kept. Raises `NotFound`."""
         run = await self._journal.run(run_id)
@@ -151,7 +166,12 @@ class Views:
         return state_of(folded.projection)
 
     async def state_at(self, run_id: str, seq: int) -> ProjectedState:
-        """The state after the event with this number, from the nearest kept one."""
+        """The state after the event with this number, from the nearest kept one.
+
+        Raises `NotFound`.
+        """
+        if not is_whole(await self._journal.run(run_id)):
+            raise not_found(run_id)
         body = self._store.snapshot(run_id, seq)
         folded = StateFold() if body is None else STATES.decode(body)
         while folded.projection.timeline.latest_seq < seq:
@@ -169,15 +189,22 @@ class Views:
         folded.projection.run.run_id = run_uuid(run_id)
         return state_of(folded.projection)
 
+    async def run_fold(self, run_id: str) -> RunFold:
+        """A run's record, numbers and session, as of now. Raises `NotFound`."""
+        folded, _ = await self._folded(RUNS, run_id)
+        return folded
+
     async def record(self, run_id: str) -> RunRecord:
         """`GET /runs/:id`. Raises `NotFound`."""
-        folded, _ = await self._folded(RUNS, run_id)
-        return shown_record(folded)
+        return shown_record(await self.run_fold(run_id))
 
     async def metrics(self, run_id: str) -> RunMetrics:
         """`GET /runs/:id/metrics`. Raises `NotFound`."""
-        folded, _ = await self._folded(RUNS, run_id)
-        return shown_metrics(folded)
+        return shown_metrics(await self.run_fold(run_id))
+
+    def run_events(self, run_id: str) -> RunEvents:
+        """All events of one run, by page or while they happen."""
+        return RunEvents(self._journal, self._store, run_id)
 
     async def events(self, run_id: str, wanted: EventFilter, limit: int) -> EventList:
         """Events of one run that fit, by their number. Raises `NotFound`."""
@@ -197,9 +224,9 @@ class Views:
             return EventList(rows[:limit], total)
 
 
-def is_whole(row: RunRow) -> bool:
-    """Whether the journal has all facts of a run: nobody deleted a part of it."""
-    return row.base_sequence == 0
+def is_whole(row: RunRow | None) -> bool:
+    """Whether the journal has all facts of a run: nobody deleted it or a part of it."""
+    return row is not None and row.base_sequence == 0
 
 
 def not_found(run_id: str) -> NotFound:

@@ -20,11 +20,13 @@ class Door(Struct, frozen=True):
     authenticate: Authenticate
     guard: Guard | None = None
     """None for a socket that no browser can reach."""
+    is_counted: bool = True
+    """Whether clients have a rate that surfaces limit."""
 
 
 def local_door() -> Door:
     """For a Unix socket that only its owner can open."""
-    return Door(lambda _: LOCAL)
+    return Door(lambda _: LOCAL, is_counted=False)
 
 
 def network_door(keys: KeyRing, guard: Guard, *, is_local: bool) -> Door:

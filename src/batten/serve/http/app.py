@@ -20,14 +20,23 @@ from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import ClientGone, check_length, collect_body, too_slow
 from batten.serve.http.deadlines import Deadlines, Late
-from batten.serve.http.errors import HttpError, Problem, problem
+from batten.serve.http.errors import HttpError, problem
 from batten.serve.http.guard import check_repeated
 from batten.serve.http.limits import Limits, RateLimit
 from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
 from batten.serve.http.routing import Router, names
 from batten.serve.http.sse import Receive, Send, Streams, close_source
-from batten.serve.http.table import Call, Download, Principal, Reply, Route, Stream, Surface
+from batten.serve.http.table import (
+    Call,
+    Download,
+    Principal,
+    Reply,
+    Route,
+    SentHeaders,
+    Stream,
+    Surface,
+)
 from batten.serve.http.validation import check_content_type, json_reader, query_reader
 
 Asgi = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
@@ -69,7 +78,7 @@ class _Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        *("headers", "method", "params", "principal"),
+        *("also", "headers", "method", "params", "principal"),
         *("receive", "request_id", "row", "scope", "send"),
     )
 
@@ -81,6 +90,8 @@ class _Exchange:
         self.method: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.request_id = ""
+        self.also: SentHeaders = ()
+        """Headers that the answer has besides its own."""
         self.row: _Row | None = None
         self.params: dict[str, str] = {}
         self.principal: Principal | None = None
@@ -212,15 +223,17 @@ class App:
             most = self.limits.max_requests
             raise HttpError("overloaded", f"the server works on {most} requests, its limit")
         if door.guard is not None:
-            door.guard.check(headers)
+            origin = headers.get(b"origin")
+            if origin is not None:
+                edge = self._surface(exchange).edge
+                exchange.also = () if edge is None else edge.shared_with(origin)
+            door.guard.check(headers, is_shared=bool(exchange.also))
         row, params = self._find(exchange)
         if row is None:
             return Reply(status=204, headers=(("allow", self._allowed(exchange)),))
         exchange.row = row
         route = row.route
-        principal = authorized(route, row.authenticate or door.authenticate, headers)
-        exchange.principal = principal
-        self._rate.check(principal.name)
+        principal = exchange.principal = self._admit(exchange, row, door)
         if params:
             exchange.params = dict(zip(row.names, params, strict=True))
         call = Call(
@@ -242,6 +255,20 @@ class App:
             raise HttpError(
                 "request_timeout", f"the server took longer than {route.timeout_s:g} s"
             ) from error
+
+    def _admit(self, exchange: _Exchange, row: _Row, door: Door) -> Principal:
+        authenticate = row.authenticate or door.authenticate
+        if row.surface.edge is None:
+            principal = authorized(row.route, authenticate, exchange.headers)
+            self._rate.check(principal.name)
+            return principal
+        peer = exchange.scope.get("client")
+        principal, told = row.surface.edge.admit(
+            row.route, door, authenticate, exchange.headers, peer[0] if peer else ""
+        )
+        if told:
+            exchange.also = (*exchange.also, *told)
+        return principal
 
     def _find(self, exchange: _Exchange) -> tuple[_Row | None, list[str]]:
         """The row and the values of its names; no row if OPTIONS asks for methods."""
@@ -288,7 +315,7 @@ class App:
 
     async def _send(self, exchange: _Exchange, answer: Any) -> int:
         """Send what a handler returned; returns the status."""
-        headers = [(b"x-request-id", exchange.request_id.encode())]
+        headers = [(b"x-request-id", exchange.request_id.encode()), *exchange.also]
         if isinstance(answer, Stream):
             return await self._stream(exchange, answer, headers)
         if isinstance(answer, Download):
@@ -342,10 +369,11 @@ class App:
         """Send a body piece by piece. A reader that takes nothing for long is cut off."""
         headers += [
             (b"content-type", download.content_type.encode("latin-1")),
-            (b"content-length", b"%d" % download.size),
             (b"x-content-type-options", b"nosniff"),
             *_as_bytes(download.headers),
         ]
+        if download.size is not None:
+            headers.append((b"content-length", b"%d" % download.size))
         send = exchange.take_send()
         start = {"type": "http.response.start", "status": download.status, "headers": headers}
         try:
@@ -366,17 +394,18 @@ class App:
         if exchange.send is None:
             return 500
         told = problem(error, exchange.request_id)
-        answer = Reply(self._shape(exchange)(told), status=told.status, headers=told.headers)
-        return await self._send(exchange, answer)
+        body = self._surface(exchange).error(told)
+        return await self._send(exchange, Reply(body, status=told.status, headers=told.headers))
 
-    def _shape(self, exchange: _Exchange) -> Callable[[Problem], Any]:
+    def _surface(self, exchange: _Exchange) -> Surface:
+        """The one that answers: of the route, else of the path."""
         if exchange.row is not None:
-            return exchange.row.surface.error
+            return exchange.row.surface
         path: str = exchange.scope["path"]
         for surface in self._shapes:
             if path.startswith(surface.prefix):
-                return surface.error
-        return self._shapes[-1].error
+                return surface
+        return self._shapes[-1]
 
 
 def _record(level: int, exchange: _Exchange, status: int, duration_s: float) -> None:

@@ -44,10 +44,13 @@ class Guard:
         self._known: set[tuple[bytes, bytes | None]] = set()
         """Pairs of Host and Origin that passed; bounded."""
 
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raises `forbidden` or, for a request without `Host`, `invalid_request`."""
+    def check(self, headers: Mapping[bytes, bytes], *, is_shared: bool = False) -> None:
+        """Raises `forbidden` or, for a request without `Host`, `invalid_request`.
+
+        `is_shared`: pages of any site may cause this request.
+        """
         host = headers.get(b"host", b"")
-        origin = headers.get(b"origin")
+        origin = None if is_shared else headers.get(b"origin")
         if (host, origin) in self._known:
             return
         self._check(host.decode("latin-1"), None if origin is None else origin.decode("latin-1"))

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -140,8 +140,10 @@ class KeyStore:
 class KeyRing:
     """The keys of a home, as a server checks them: read again whenever they change."""
 
-    def __init__(self, store: KeyStore) -> None:
+    def __init__(self, store: KeyStore, others: Iterable[str] = ()) -> None:
+        """`others`: keys of the environment, with every scope."""
         self._store = store
+        self._others = [(sha256(key.encode()).digest(), _principal_of(key)) for key in others]
         self._stamp = (-1, -1)
         self._looked_at = -_LOOK_EVERY_S
         self._keys: dict[str, StoredKey] = {}
@@ -150,15 +152,17 @@ class KeyRing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no key file at all. With revoked or damaged ones alone, no key works."""
+        """Whether there is no key at all. With revoked or damaged files alone, no key works."""
         self._refresh()
-        return not self._has_files
+        return not self._has_files and not self._others
 
     def principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """The principal whose key the headers carry; None without a valid one."""
         text = presented_key(headers)
         if text is None:
             return None
+        if self._others and (found := self._among_others(text)) is not None:
+            return found
         self._refresh()
         parts = _KEY.fullmatch(text)
         key = self._keys.get(parts[1].decode()) if parts else None
@@ -171,6 +175,15 @@ class KeyRing:
             self._used[key.id] = now
             self._store.note_use(key.id)
         return Principal(key.name, key.scope, key.id)
+
+    def _among_others(self, text: bytes) -> Principal | None:
+        """Compares with all of them, so that the time tells nothing."""
+        digest = sha256(text).digest()
+        found: Principal | None = None
+        for known, principal in self._others:
+            if hmac.compare_digest(digest, known):
+                found = principal
+        return found
 
     def _refresh(self) -> None:
         looked_at = time.monotonic()
@@ -196,6 +209,12 @@ class KeyRing:
                 keys[key.id] = key
         self._keys, self._has_files = keys, bool(files)
         self._stamp = stamp if now - stamp[0] > _SETTLED_NS else (-1, -1)
+
+
+def _principal_of(key: str) -> Principal:
+    """Named by a digest: no part of the key itself goes into facts and logs."""
+    name = f"api-key-{sha256(key.encode()).hexdigest()[:8]}"
+    return Principal(name, "admin", name)
 
 
 def presented_key(headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from math import ceil
 
 from msgspec import Struct
 
@@ -62,3 +63,69 @@ class RateLimit:
                 headers=(("retry-after", str(max(1, -int(-wait_s // 1)))),),
             )
         self._buckets[principal] = (left - 1, now)
+
+
+class Throttle:
+    """So many requests of a client in a window of time. A client whose window is over is forgotten,
+    and the oldest one if there are too many: memory is bounded, whoever calls.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        window_s: float,
+        *,
+        most: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`limit` 0 for none; `most` clients are counted at once."""
+        self._limit = limit
+        self._window_s = window_s
+        self._most = most
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+        """The oldest first."""
+        self._said = (b"x-ratelimit-limit", b"%d" % limit)
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def take(self, client: str) -> list[tuple[bytes, bytes]]:
+        """Count a request; the headers that tell what is left. Raises `rate_limit_exceeded`."""
+        if not self._limit:
+            return []
+        now = self._clock()
+        window = self._windows.get(client)
+        if window is None or now >= window.ends_at:
+            window = self._begin(client, now)
+        wait_s = max(1, ceil(window.ends_at - now))
+        if not window.left:
+            raise HttpError(
+                "rate_limit_exceeded",
+                f"Too Many Requests: {self._limit} in {self._window_s:g} s are allowed;"
+                f" wait {wait_s} s",
+                headers=(("retry-after", str(wait_s)),),
+            )
+        window.left -= 1
+        return [
+            self._said,
+            (b"x-ratelimit-remaining", b"%d" % window.left),
+            (b"x-ratelimit-reset", b"%d" % wait_s),
+        ]
+
+    def _begin(self, client: str, now: float) -> "_Window":
+        windows = self._windows
+        windows.pop(client, None)
+        # All windows are equally long, so those that are over come first.
+        while windows:
+            oldest = next(iter(windows))
+            if len(windows) < self._most and now < windows[oldest].ends_at:
+                break
+            del windows[oldest]
+        windows[client] = made = _Window(self._limit, now + self._window_s)
+        return made
+
+
+class _Window(Struct):
+    left: int
+    ends_at: float

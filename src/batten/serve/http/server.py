@@ -44,6 +44,10 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     tls: Tls | None = None
     wants_keys: bool = True
     """Whether another address than loopback needs API keys; False if surfaces have their own."""
+    api_keys: tuple[str, ...] = ()
+    """Keys besides those of the home."""
+    is_closed: bool = False
+    """Whether loopback wants a key too, even while there is none."""
     allow_hosts: tuple[str, ...] = ()
     """Names besides localhost that a server on loopback answers to."""
 
@@ -202,7 +206,8 @@ def _listen(app: App, options: ServeOptions, network: socket.socket, local: _Loc
     network.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     network.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     guard = Guard(is_local=is_local, own_names=options.allow_hosts)
-    door = network_door(KeyRing(KeyStore(options.home)), guard, is_local=is_local)
+    ring = KeyRing(KeyStore(options.home), options.api_keys)
+    door = network_door(ring, guard, is_local=is_local and not options.is_closed)
     host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
     url = f"{'https' if options.tls else 'http'}://{host}:{address[1]}"
     most = _most_connections(app.limits)
@@ -234,7 +239,7 @@ def _bind_tcp(options: ServeOptions) -> socket.socket:
     # `localhost` may mean both; tools try IPv4 at any rate.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     is_local = ip_address(str(address[0]).partition("%")[0]).is_loopback
-    if options.wants_keys and not is_local:
+    if options.wants_keys and (options.is_closed or not is_local):
         _check_keys(options)
     bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -262,10 +267,13 @@ def _why_not_bound(error: OSError, host: str, port: int) -> str:
 
 def _check_keys(options: ServeOptions) -> None:
     """Another address than loopback is served with keys only."""
+    if options.api_keys:
+        return
     if not any(not key.revoked_at for key in KeyStore(options.home).all()):
         raise _config(
             f"{options.host} is served with API keys only: anyone who reaches it could run"
-            " commands here. Create one: batten keys create NAME --scope admin"
+            " commands here. Create one: batten keys create NAME --scope admin, or set"
+            " AUTH_API_KEYS"
         )
 
 

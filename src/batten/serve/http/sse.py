@@ -47,16 +47,20 @@ class OpenStream:
         "_task",
         "ended",
         "heartbeat",
+        "heartbeat_s",
         "sending_since",
         "sent_at",
     )
 
-    def __init__(self, send: Send, heartbeat: bytes) -> None:
+    def __init__(
+        self, send: Send, heartbeat: bytes | Callable[[], bytes], heartbeat_s: float
+    ) -> None:
         self._send = send
         self._task = asyncio.current_task()
         self._beat: asyncio.Task[None] | None = None
         self._pending: Awaitable[None] | None = None
         self.heartbeat = heartbeat
+        self.heartbeat_s = heartbeat_s
         self.sent_at = asyncio.get_running_loop().time()
         self.sending_since = 0.0
         """When the send began that has not returned; 0 while there is none."""
@@ -107,10 +111,9 @@ class OpenStream:
         """Send a heartbeat in a task of `group`; frames wait for it."""
 
         async def send() -> None:
+            beat = self.heartbeat if isinstance(self.heartbeat, bytes) else self.heartbeat()
             try:
-                await self._send(
-                    {"type": "http.response.body", "body": self.heartbeat, "more_body": True}
-                )
+                await self._send({"type": "http.response.body", "body": beat, "more_body": True})
                 self.sent_at = asyncio.get_running_loop().time()
             except Exception as error:
                 _log.debug("a heartbeat was not sent", exc_info=error)
@@ -176,14 +179,17 @@ class Streams:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
-                await asyncio.sleep(min(_TICK_S, self._limits.heartbeat_s / 3))
+                shortest = min(
+                    (stream.heartbeat_s for stream in self._open), default=self._limits.heartbeat_s
+                )
+                await asyncio.sleep(min(_TICK_S, shortest / 3))
                 now = loop.time()
                 for stream in tuple(self._open):
                     if stream.sending_since:
                         if now - stream.sending_since > self._limits.stall_s:
                             self.stalled += 1
                             stream.end("stalled")
-                    elif now - stream.sent_at >= self._limits.heartbeat_s:
+                    elif now - stream.sent_at >= stream.heartbeat_s:
                         stream.beat(group)
 
     async def serve(
@@ -196,7 +202,7 @@ class Streams:
         shape: ErrorShape,
     ) -> None:
         """Send an admitted stream to its end. Its source is closed in any case."""
-        reader = OpenStream(send, stream.heartbeat)
+        reader = OpenStream(send, stream.heartbeat, stream.heartbeat_s or self._limits.heartbeat_s)
         try:
             self._open.add(reader)
             await send(

@@ -2,15 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
+from batten.contract.errors import BattenError
 from batten.serve.http.docs_page import POLICY, docs_page
-from batten.serve.http.errors import HttpError
+from batten.serve.http.errors import HecateError, HttpError, hecate_error, problem
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.openapi import SERVICE, About, openapi
+from batten.serve.http.plane_watch import BreakerState, PlaneWatch, RuntimeState
 from batten.serve.http.table import Call, Reply, Route, Surface
 
 Check = Callable[[], Awaitable[str]]
@@ -25,14 +28,22 @@ class Health(Struct, frozen=True):
     version: str
     sandbox: dict[str, Any] | UnsetType = UNSET
     """What confines commands on this machine."""
+    ok: bool = True
+    service: str = "macp-control-plane"
 
 
-class Readiness(Struct, frozen=True):
-    """The server can take work."""
+class Readiness(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether the server can take work: with status 200 if it can, else with 503."""
 
-    status: str
+    status: Literal["ready", "not_ready"]
+    ok: bool
     checks: dict[str, str]
-    """`ok` for each part."""
+    """`ok` for each part, else what is wrong."""
+    database: Literal["ok", "unhealthy"] | UnsetType = UNSET
+    runtime: RuntimeState | UnsetType = UNSET
+    stream_consumer: Literal["ok", "unhealthy"] | UnsetType = UNSET
+    circuit_breaker: BreakerState | UnsetType = UNSET
+    error: HecateError | UnsetType = UNSET
 
 
 class System:
@@ -44,14 +55,20 @@ class System:
         version: str,
         metrics: Metrics,
         checks: Mapping[str, Check] | None = None,
+        watch: PlaneWatch | None = None,
         sandbox: Mapping[str, Any] | None = None,
         about: About = SERVICE,
+        is_closed: bool = False,
     ) -> None:
+        """`is_closed`: without the routes of documentation."""
         self.version = version
         self.metrics = metrics
         self.checks = dict(checks or {})
+        """One by the name `store` is the database of the control plane."""
+        self.watch = watch
         self.sandbox = UNSET if sandbox is None else dict(sandbox)
         self.about = about
+        self.is_closed = is_closed
         self.surfaces: tuple[Surface, ...] = ()
         self._document = b""
         self._page = b""
@@ -72,7 +89,8 @@ class System:
 
 def with_system(surfaces: Iterable[Surface], system: System) -> tuple[Surface, ...]:
     """These surfaces and that of the server itself, which documents them all."""
-    own = Surface(name="system", prefix="/", routes=(*HEALTH, *WATCHING), service=system)
+    routes = (*HEALTH, replace(METRICS, scope="public"), *(() if system.is_closed else DOCUMENTS))
+    own = Surface(name="system", prefix="/", routes=routes, service=system)
     system.surfaces = (*surfaces, own)
     return system.surfaces
 
@@ -83,13 +101,51 @@ async def _health(call: Call) -> Health:
     return Health("ok", time, system.version, system.sandbox)
 
 
-async def _readiness(call: Call) -> Readiness:
+async def _readiness(call: Call) -> Readiness | Reply:
     system: System = call.service
-    found = {name: await check() or "ok" for name, check in system.checks.items()}
+    found = {name: await _checked(check) for name, check in system.checks.items()}
+    plane: dict[str, Any] = {}
+    if system.watch is not None:
+        plane = await _look(system.watch, found)
     wrong = [f"{name}: {why}" for name, why in found.items() if why != "ok"]
-    if wrong:
-        raise HttpError("runtime_not_ready", "; ".join(wrong), fields={"checks": found})
-    return Readiness("ready", found)
+    if not wrong:
+        return Readiness(status="ready", ok=True, checks=found, **plane)
+    error = HttpError("runtime_not_ready", "; ".join(wrong), fields={"checks": found})
+    told = problem(error, call.request_id)
+    body = Readiness(status="not_ready", ok=False, checks=found, **plane)
+    return Reply(
+        {**msgspec.to_builtins(body), **hecate_error(told)},
+        status=told.status,
+        headers=told.headers,
+    )
+
+
+async def _checked(check: Check) -> str:
+    try:
+        return await check() or "ok"
+    except BattenError as error:
+        return error.code
+
+
+async def _look(watch: PlaneWatch, found: dict[str, str]) -> dict[str, Any]:
+    """The members of the control plane; adds its checks to those that were `found`."""
+    runtime = await watch.runtime()
+    breaker = watch.breaker_state
+    broken = watch.broken_streams
+    found["database"] = found.get("store", "ok")
+    found["runtime"] = "ok" if runtime.ok else runtime.detail
+    found["streamConsumer"] = "ok" if not broken else f"not connected: {broken}"
+    found["circuitBreaker"] = "ok" if breaker != "OPEN" else breaker
+    return {
+        "database": _word(found["database"] == "ok"),
+        "runtime": runtime,
+        "stream_consumer": _word(not broken),
+        "circuit_breaker": breaker,
+    }
+
+
+def _word(is_well: bool) -> str:
+    return "ok" if is_well else "unhealthy"
 
 
 async def _metrics(call: Call) -> Reply:
@@ -126,20 +182,22 @@ HEALTH = (
         handler=_readiness,
         summary="Whether the server can take work",
         tag="system",
+        scope="public",
         reply=Readiness,
+        other_replies=((503, Readiness),),
         errors=("runtime_not_ready",),
     ),
 )
-WATCHING = (
-    Route(
-        method="GET",
-        path="/metrics",
-        handler=_metrics,
-        summary="Metrics for Prometheus",
-        tag="system",
-        reply=bytes,
-        content_type="text/plain",
-    ),
+METRICS = Route(
+    method="GET",
+    path="/metrics",
+    handler=_metrics,
+    summary="Metrics for Prometheus",
+    tag="system",
+    reply=bytes,
+    content_type="text/plain",
+)
+DOCUMENTS = (
     Route(
         method="GET",
         path="/docs",
@@ -157,3 +215,4 @@ WATCHING = (
         tag="system",
     ),
 )
+WATCHING = (METRICS, *DOCUMENTS)

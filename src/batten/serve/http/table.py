@@ -1,11 +1,14 @@
 """The vocabulary of the table: routes, what a handler gets, and what it may answer."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
 from batten.serve.http.errors import ErrorShape, HecateErrorReply, hecate_error
+
+if TYPE_CHECKING:
+    from batten.serve.http.access import Door
 
 Scope = Literal["public", "viewer", "operator", "admin"]
 """What a caller must be allowed to do; each scope includes those before it."""
@@ -105,7 +108,8 @@ class Download(Struct, frozen=True, kw_only=True):
 
     source: AsyncIterator[bytes]
     """Closed when the reader leaves; exactly `size` bytes."""
-    size: int
+    size: int | None
+    """None if it is not known before the end."""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     content_type: str = "application/octet-stream"
@@ -122,7 +126,9 @@ class Stream(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     first: bytes = b""
     """Sent at once, with the headers: a comment such as `: ok`."""
-    heartbeat: bytes = b": heartbeat\n\n"
+    heartbeat: bytes | Callable[[], bytes] = b": heartbeat\n\n"
+    heartbeat_s: float = 0.0
+    """Time without a frame before a heartbeat; 0 for the server's own."""
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -184,7 +190,30 @@ class Surface(Struct, frozen=True, kw_only=True):
     """The codes that this surface tells under another name."""
     authenticate: "Authenticate | None" = None
     """Instead of API keys."""
+    edge: "Edge | None" = None
+    """Instead of the rules that the service has for who may call, and how often."""
 
 
 Authenticate = Callable[[Mapping[bytes, bytes]], Principal | None]
 """From lower-case headers to who calls; None if they prove nothing."""
+
+SentHeaders = Sequence[tuple[bytes, bytes]]
+
+
+class Edge(Protocol):
+    """The rules of a surface for who may call, and how often."""
+
+    def admit(
+        self,
+        route: Route,
+        door: "Door",
+        authenticate: Authenticate,
+        headers: Mapping[bytes, bytes],
+        address: str,
+    ) -> tuple[Principal, SentHeaders]:
+        """Who calls, and headers for the answer; raises if it may not. `address`: of the peer."""
+        ...
+
+    def shared_with(self, origin: bytes) -> SentHeaders:
+        """Headers for the answer to a page of this other site; none if it may not call."""
+        ...

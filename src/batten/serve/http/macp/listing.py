@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from batten.serve.http.macp.runs import instant, journal_run, names
+from batten.serve.http.macp.runs import journal_run, names
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
+from batten.serve.http.validation import instant
 
 _LARGEST = 2**53 - 1
 """Numbers that every client can read."""
@@ -64,7 +65,7 @@ async def list_runs(call: Call) -> Reply:
             status=None if asked.status is UNSET else asked.status,
             tags=names(asked.tags),
             # Runs have whole milliseconds: later than a part of one is at the next or later.
-            created_after=instant("createdAfter", asked.created_after, up=False),
+            created_after=instant("createdAfter", asked.created_after, is_down=True),
             created_before=instant("createdBefore", asked.created_before),
             environment=asked.environment or "",
             scenario_ref=asked.scenario_ref or "",

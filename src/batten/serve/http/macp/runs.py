@@ -1,17 +1,14 @@
 """The rows of a run: its record, its state and its canonical events."""
 
-import math
 import re
 from collections.abc import Awaitable, Callable, Hashable
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from batten.contract.envelope import timestamp
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
-from batten.serve.http.validation import invalid
+from batten.serve.http.validation import instant, invalid
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -86,24 +83,6 @@ def journal_run(run_id: str, field: str) -> str:
     if _UUID.fullmatch(run_id) is None:
         raise invalid("Validation failed (uuid is expected)", field)
     return journal_id(run_id)
-
-
-def instant(name: str, given: str | UnsetType, *, up: bool = True) -> str:
-    """A time as events spell it, in whole milliseconds, rounded up or down; empty for none."""
-    return "" if given is UNSET else timestamp(unix_ms(name, given, up=up) * 1_000_000)
-
-
-def unix_ms(name: str, given: str, *, up: bool = True) -> int:
-    """A time that a parameter gives, in milliseconds of the epoch."""
-    try:
-        read = datetime.fromisoformat(given)
-        moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        example = "2026-01-31T12:00:00Z"
-        raise invalid(f"`{name}` must be an ISO 8601 time, such as {example}", name) from error
-    seconds = int(moment.replace(microsecond=0).timestamp())
-    rounded = math.ceil if up else math.floor
-    return seconds * 1000 + rounded(moment.microsecond / 1000)
 
 
 def names(given: str | UnsetType) -> tuple[str, ...]:

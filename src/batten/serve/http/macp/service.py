@@ -3,22 +3,34 @@
 import asyncio
 import logging
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.answers import Answers
+from batten.serve.http.fanout import Fanout
+from batten.serve.http.macp.observing import Observing
+from batten.serve.http.plane_watch import PlaneWatch, RuntimeState
+from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
-    from batten.control.views.dashboard import RuntimeProbe
+    from batten.control.described.cancelling import Cancelling
+    from batten.control.described.creation import DescribedRuns
+    from batten.control.described.runtimes import RuntimeClient
     from batten.control.views.views import Views
+    from batten.serve.http.sinks.service import SinkService
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
 _SWEEP_S = 60.0
+_HEALTH_S = 1.0
 _MIB = 1 << 20
 _log = logging.getLogger("batten.views")
 
@@ -27,19 +39,46 @@ class RunService:
     """Opens its file with the first request that needs it."""
 
     def __init__(
-        self, journal: Journal, home: str, settings: ControlPlaneSettings, tasks: Tasks
+        self,
+        journal: Journal,
+        home: str,
+        settings: ControlPlaneSettings,
+        tasks: Tasks,
+        fanout: Fanout,
+        observer: Observing,
     ) -> None:
         self.settings = settings
+        self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
-        self.runtime: RuntimeProbe | None = None
-        """Tells how the runtime is; None where there is none."""
+        self.artifacts = Artifacts(tasks, Patches(tasks))
+        self.observer = observer
+        """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
+        self.recorder: SinkService | None = None
+        """Keeps the audit log."""
         self.journal = journal
+        self.watch = PlaneWatch(settings.runtime_kind)
+        """Knows the runtime elsewhere, if there is one."""
+        observer.link.timed = self.watch.timed
+        self.watch.breaker = observer.link.breaker
+        if settings.runtime_address:
+            self.watch.link, self.watch.consumer = observer.link, observer
         self.answers = Answers(journal, 32 * _MIB)
         """Of runs and lists, encoded."""
         self._home = home
         self._views: Views | None = None
+        self._described: DescribedRuns | None = None
+        self._cancelling: Cancelling | None = None
+        self.runtime: RuntimeClient | None = None
+        """The runtime elsewhere, once there is one."""
+        self.callback_hosts: tuple[str, ...] = ()
+        """Hosts and ranges that callbacks may be at although they are not public."""
+        self.has_runtime: Callable[[], bool] = bool
+        """Whether the runtime of this home runs beside the service."""
         self._wanted = asyncio.Event()
+        self._asking_health = asyncio.Lock()
+        self._health: RuntimeState | None = None
+        self._health_at = 0.0
 
     @property
     def views(self) -> "Views":
@@ -50,6 +89,41 @@ class RunService:
             self._views = Views(self.journal, ViewStore.open(self._home), self._home)
         self._wanted.set()
         return self._views
+
+    async def runtime_health(self) -> RuntimeState:
+        """How the runtime elsewhere is, asked at most once a second."""
+        async with self._asking_health:
+            if self._health is None or time.monotonic() - self._health_at > _HEALTH_S:
+                self._health = await self.watch.runtime()
+                self._health_at = time.monotonic()
+            return self._health
+
+    @property
+    def described(self) -> "DescribedRuns":
+        """Creates and clones described runs."""
+        if self._described is None:
+            from batten.control.described.creation import DescribedRuns
+
+            self._described = DescribedRuns(self.tasks, self.settings)
+        return self._described
+
+    @property
+    def cancelling(self) -> "Cancelling":
+        if self._cancelling is None:
+            from batten.control.described.cancelling import Cancelling
+
+            self._cancelling = Cancelling(
+                self.tasks, self.described, self.settings, self.callback_hosts
+            )
+        self._cancelling.runtime = self.runtime
+        return self._cancelling
+
+    @property
+    def registries(self) -> str:
+        """The file of the modes and policies of the runtime of this home."""
+        from batten.control.coordination.registries import FILE
+
+        return os.path.join(self._home, FILE)
 
     @property
     def _has_views(self) -> bool:

@@ -1,0 +1,81 @@
+"""The canonical events of one run in order: the kept ones, then those of newer facts."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from batten.contract.envelope import decode
+from batten.control.views.folds import EVENTS, EventsFold
+from batten.control.views.store import EventFilter, ViewStore
+from batten.control.views.tables import EventRow, event_row
+from batten.journal.contract import Journal, Stored
+
+PAGE = 500
+
+
+class EventPart(Struct, frozen=True):
+    """Events that follow each other."""
+
+    rows: list[EventRow]
+    sequence: int
+    """The fact up to which these are all; -1 while kept ones follow."""
+
+
+class RunEvents:
+    """Reads a run's encoded events past a number, as a list of pages or while they happen.
+
+    Every reading folds a fact once at most, and only facts that the store does not hold.
+    """
+
+    def __init__(self, journal: Journal, store: ViewStore, run_id: str) -> None:
+        self._journal = journal
+        self._store = store
+        self._run_id = run_id
+
+    async def pages(self, after: int = 0, size: int = PAGE) -> AsyncGenerator[list[EventRow]]:
+        """Pages of about this size, up to the events of now."""
+        state = self._fold()
+        async with aclosing(self._kept(state, after, size)) as kept:
+            async for part in kept:
+                yield part.rows
+                after = part.rows[-1].seq
+        while page := await self._journal.read(self._run_id, after=state.sequence, limit=size):
+            if rows := self._step(state, page, after):
+                yield rows
+
+    async def follow(self, after: int) -> AsyncGenerator[EventPart]:
+        """All events up to now, then each new part as its facts commit. Does not end."""
+        state = self._fold()
+        async with aclosing(self._kept(state, after, PAGE)) as kept:
+            async for part in kept:
+                yield part
+                after = part.rows[-1].seq
+        yield EventPart([], state.sequence)
+        async with aclosing(self._journal.follow(self._run_id, after=state.sequence)) as pages:
+            async for page in pages:
+                yield EventPart(self._step(state, page, after), state.sequence)
+
+    def _fold(self) -> EventsFold:
+        """What makes the events after the kept ones."""
+        row = self._store.kept(EVENTS.name, self._run_id)
+        return EventsFold() if row is None else EVENTS.decode(row.body)
+
+    async def _kept(self, state: EventsFold, after: int, size: int) -> AsyncGenerator[EventPart]:
+        """The kept events up to `state`, which begins anew if they were dropped meanwhile."""
+        while after < state.seq:
+            wanted = EventFilter(run_id=self._run_id, after_seq=after)
+            rows = self._store.events(wanted, min(size, state.seq - after))
+            if not rows or rows[0].seq != after + 1:
+                state.normaliser = EventsFold().normaliser
+                return
+            after = rows[-1].seq
+            yield EventPart(rows, -1)
+
+    def _step(self, state: EventsFold, page: Sequence[Stored], after: int) -> list[EventRow]:
+        return [
+            event_row(self._run_id, event)
+            for stored in page
+            for event in EVENTS.step(state, decode(stored.body))
+            if event.seq > after
+        ]

@@ -1,0 +1,114 @@
+"""What readiness and metrics ask of the way to a runtime elsewhere."""
+
+import asyncio
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from batten.serve.http.metrics import Histogram
+
+BreakerState = Literal["CLOSED", "OPEN", "HALF_OPEN"]
+BREAKER_LEVELS: dict[BreakerState, int] = {"CLOSED": 0, "HALF_OPEN": 1, "OPEN": 2}
+_HEALTH_S = 2.0
+
+
+class RuntimeState(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether a runtime answers."""
+
+    ok: bool
+    runtime_kind: str
+    detail: str
+
+
+class Health(Protocol):
+    @property
+    def ok(self) -> bool: ...
+
+    @property
+    def runtime_kind(self) -> str: ...
+
+    @property
+    def detail(self) -> str: ...
+
+
+class Breaker(Protocol):
+    """Counts calls to a runtime, and stops them while it keeps failing."""
+
+    @property
+    def state(self) -> BreakerState: ...
+
+    @property
+    def successes(self) -> int: ...
+
+    @property
+    def failures(self) -> int: ...
+
+
+class Link(Protocol):
+    """The way to a runtime."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def breaker(self) -> Breaker: ...
+
+    async def health(self) -> Health:
+        """Whether it answers; raises nothing for one that does not."""
+        ...
+
+
+class Consumer(Protocol):
+    """Follows the streams of sessions of a runtime."""
+
+    @property
+    def active(self) -> int:
+        """Streams that are followed now."""
+        ...
+
+    @property
+    def broken(self) -> int:
+        """Runs in work whose stream is not connected."""
+        ...
+
+
+class PlaneWatch:
+    """Without a runtime elsewhere everything is well: there is nothing that could be down."""
+
+    def __init__(self, kind: str) -> None:
+        """`kind`: the kind of runtime that the settings name."""
+        self.kind = kind
+        self.link: Link | None = None
+        self.breaker: Breaker | None = None
+        """Of the calls to any runtime, also to the one beside this service."""
+        self.consumer: Consumer | None = None
+        self.calls = Histogram((0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0))
+        """Seconds of each call, by method and status."""
+
+    def timed(self, method: str, ok: bool, seconds: float) -> None:
+        """Count a call to the runtime. Methods are those of its protocol."""
+        labels = (("method", method), ("status", "ok" if ok else "error"))
+        self.calls.observe(labels, seconds)
+
+    async def runtime(self) -> RuntimeState:
+        if self.link is None:
+            return RuntimeState(ok=True, runtime_kind=self.kind, detail="beside this service")
+        try:
+            async with asyncio.timeout(_HEALTH_S):
+                told = await self.link.health()
+        except TimeoutError:
+            detail = f"no answer within {_HEALTH_S:g} s"
+            return RuntimeState(ok=False, runtime_kind=self.link.kind, detail=detail)
+        return RuntimeState(ok=told.ok, runtime_kind=told.runtime_kind, detail=told.detail)
+
+    @property
+    def breaker_state(self) -> BreakerState:
+        return "CLOSED" if self.link is None else self.link.breaker.state
+
+    @property
+    def broken_streams(self) -> int:
+        return 0 if self.consumer is None else self.consumer.broken
+
+    @property
+    def active_streams(self) -> int:
+        return 0 if self.consumer is None else self.consumer.active

@@ -1,0 +1,96 @@
+"""Liveness and readiness: the shapes of the control plane and of the service in one answer."""
+
+from pathlib import Path
+from typing import Any
+
+from batten.serve.http.app import App
+from batten.serve.http.metrics import Metrics
+from batten.serve.http.plane_watch import BreakerState, PlaneWatch, RuntimeState
+from batten.serve.http.server import ServeOptions, open_server
+from batten.serve.http.system import System, with_system
+from tests.serve.http.toy import Boxes, surfaces
+from tests.serve.http.wire import Answer, clients
+from tests.service.serving import Service
+
+
+async def test_d34_health_has_the_members_of_both_shapes(service: Service) -> None:
+    health = (await service.request("GET", "/healthz")).json
+    assert health["status"] == "ok"
+    assert health["ok"] is True
+    ready = await service.request("GET", "/readyz")
+    assert ready.status == 200
+    assert ready.json == {
+        "status": "ready",
+        "ok": True,
+        "checks": {
+            "store": "ok",
+            "workers": "ok",
+            "database": "ok",
+            "runtime": "ok",
+            "streamConsumer": "ok",
+            "circuitBreaker": "ok",
+        },
+        "database": "ok",
+        "runtime": {"ok": True, "runtimeKind": "rust", "detail": "beside this service"},
+        "streamConsumer": "ok",
+        "circuitBreaker": "CLOSED",
+    }
+
+
+class Breaker:
+    state: BreakerState = "CLOSED"
+    successes = 0
+    failures = 0
+
+
+class Runtime:
+    """A runtime elsewhere, as it is seen from here."""
+
+    kind = "rust"
+
+    def __init__(self) -> None:
+        self.breaker = Breaker()
+        self.now = RuntimeState(ok=True, runtime_kind="rust", detail="connected to a:1")
+        self.active = 2
+        self.broken = 0
+
+    async def health(self) -> RuntimeState:
+        return self.now
+
+
+async def test_d34_a_server_that_is_not_ready_says_so_with_503(tmp_path: Path) -> None:
+    runtime = Runtime()
+    watch = PlaneWatch("rust")
+    watch.link = watch.consumer = runtime
+    system = System(version="1", metrics=Metrics(), watch=watch)
+    app = App(with_system(surfaces(Boxes()), system))
+    async with (
+        open_server(app, ServeOptions(home=str(tmp_path), port=0)) as server,
+        clients() as opened,
+    ):
+        connection = await opened.connect_to(server.url)
+
+        async def ask() -> Answer:
+            return await connection.ask("GET", "/readyz")
+
+        assert (await ask()).status == 200
+        runtime.breaker.state = "HALF_OPEN"
+        assert (await ask()).status == 200
+        runtime.breaker.state = "OPEN"
+        runtime.broken = 1
+        runtime.now = RuntimeState(ok=False, runtime_kind="rust", detail="refused")
+        answer = await ask()
+        told: dict[str, Any] = answer.json
+        assert answer.status == 503
+        assert told["status"] == "not_ready"
+        assert told["ok"] is False
+        assert told["checks"] == {
+            "database": "ok",
+            "runtime": "refused",
+            "streamConsumer": "not connected: 1",
+            "circuitBreaker": "OPEN",
+        }
+        assert told["runtime"] == {"ok": False, "runtimeKind": "rust", "detail": "refused"}
+        assert (told["streamConsumer"], told["circuitBreaker"]) == ("unhealthy", "OPEN")
+        # Hecate's clients find their error.
+        assert told["error"]["type"] == "runtime_not_ready"
