@@ -50,7 +50,10 @@ ADDED = {
     "macp.message_accepted",
     "macp.session_changed",
     "macp.commitment_evaluated",
+    "macp.panel_convened",
+    "macp.run_archived",
     "macp.run_described",
+    "macp.suspension_requested",
     "macp.frame_observed",
 }
 NEVER_IN_DATA = {"run", "steps", "artifacts", "snapshot", "trace_id"}

@@ -40,6 +40,8 @@ _AUTHORED = (
     facts.AssistantFinalAnswer,
     facts.AssistantToolCallProposed,
     facts.ContextCompacted,
+    facts.MacpPanelConvened,
+    facts.MacpRunDescribed,
     facts.RequestClosed,
     facts.RequestOpened,
     facts.RunCancelled,

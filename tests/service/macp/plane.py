@@ -29,7 +29,7 @@ class Plane:
 
     def __init__(self, service: Service, address: str = "") -> None:
         self.service = service
-        self._address = address
+        self.address = address
 
     async def get(self, path: str) -> Any:
         """The body of an answer that must succeed."""
@@ -61,10 +61,10 @@ class Plane:
         """What `talk` returns, given a client of the runtime; it runs in a thread."""
 
         def run() -> T:
-            with grpc.insecure_channel(self._address) as channel:
+            with grpc.insecure_channel(self.address) as channel:
                 grpc.channel_ready_future(channel).result(timeout=PATIENCE_S)
             client = sdk.MacpClient(
-                target=self._address,
+                target=self.address,
                 allow_insecure=True,
                 auth=sdk.AuthConfig.for_dev_agent(name),
                 default_timeout=PATIENCE_S,
@@ -120,5 +120,7 @@ async def planes(
     """A service with a runtime and no workers, unless flags say otherwise."""
     address = f"127.0.0.1:{free_port()}"
     more = ("--workers", "0", "--runtime-bind", address, *flags)
-    async with serving(directory, *more, environ=environ) as service:
+    async with serving(
+        directory, *more, environ={"THROTTLE_LIMIT": "0", **(environ or {})}
+    ) as service:
         yield Plane(service, address)

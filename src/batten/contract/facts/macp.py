@@ -101,6 +101,39 @@ class MacpCommitmentEvaluated(Fact, frozen=True):
     denials: list[MacpDenial]
 
 
+class PanelSeat(Struct, frozen=True):
+    """A member of a panel."""
+
+    name: str
+    model: str
+    """Empty for the first of the panel's models."""
+    instructions: str
+
+
+PanelOwner = Literal["run", "worker", "runtime"]
+
+
+class MacpPanelConvened(Fact, frozen=True):
+    """An approval of this run is asked of a panel: everything that holding it needs."""
+
+    TYPE = "macp.panel_convened"
+    approval_id: str
+    """The panel's session has the same number."""
+    panel: str
+    owner: PanelOwner
+    """Who holds it: the process of the run, any worker, or the runtime that its members connect
+    to."""
+    mode: str
+    policy: BoundPolicy
+    members: list[PanelSeat]
+    models: list[str]
+    """Of members without one of their own."""
+    rounds: int
+    question: str
+    about: str
+    """The tool and its arguments, secrets removed."""
+
+
 class MacpRunDescribed(Fact, frozen=True):
     """A client asked to observe a session that agents open elsewhere, or will open here."""
 
@@ -113,6 +146,31 @@ class MacpRunDescribed(Fact, frozen=True):
     """The version of the rules that make canonical events of this run."""
     redact: list[str] | UnsetType = UNSET
     """Patterns of texts that canonical events of this run do not show."""
+    by: str | UnsetType = UNSET
+    """Who asked for it."""
+    elsewhere: bool | UnsetType = UNSET
+    """The session opens on a runtime elsewhere, and an observer follows it."""
+    cloned_from: str | UnsetType = UNSET
+    """The run whose descriptor this is, with what its client changed."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """The descriptor unchanged and encrypted; present if redaction altered it."""
+
+
+class MacpRunArchived(Fact, frozen=True):
+    """A client put a run aside: lists leave it out. The first one counts."""
+
+    TYPE = "macp.run_archived"
+    by: str
+
+
+class MacpSuspensionRequested(Fact, frozen=True):
+    """A client asked to suspend a session of this home, or to resume it."""
+
+    TYPE = "macp.suspension_requested"
+    state: Literal["SUSPENDED", "OPEN"]
+    """The state that the session should have."""
+    by: str
+    reason: str
 
 
 FrameKind = Literal["envelope", "stream_status", "session_snapshot", "send_ack", "stream_error"]

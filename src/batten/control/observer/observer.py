@@ -36,9 +36,11 @@ _RECOVER_S = 3.0
 """Between two looks for runs whose observer is gone."""
 _AWAY_S = 5.0
 """A run that could not be observed is left alone for so long."""
+_MOST_AWAY = 10_000
 _WATCH_AGAIN_S = 5.0
 _RELEASE_S = 2.0
 _PAGE = 200
+_MOST_QUEUED = 5000
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
 
@@ -102,11 +104,11 @@ class Observer:
             self._look.clear()
             try:
                 await self._heed()
-                await self._take_all("queued", group)
-                if time.monotonic() - recovered_at > _RECOVER_S:
+                await self._take_queued(group)
+                may_recover = self._settings.run_recovery_enabled
+                if may_recover and time.monotonic() - recovered_at > _RECOVER_S:
                     recovered_at = time.monotonic()
-                    if self._settings.run_recovery_enabled:
-                        await self._take_all("running", group)
+                    await self._take_abandoned(group)
             except JournalError as error:
                 _log.warning("runs to observe cannot be looked for: %s", error)
             with suppress(TimeoutError):
@@ -124,24 +126,24 @@ class Observer:
                     self._runs[stored.run_id].cancel()
         self._heeded = until
 
-    async def _take_all(self, status: str, group: asyncio.TaskGroup) -> None:
+    async def _take_queued(self, group: asyncio.TaskGroup) -> None:
+        for row in await self.journal.awaited(limit=_MOST_QUEUED):
+            self._take(row, group)
+
+    async def _take_abandoned(self, group: asyncio.TaskGroup) -> None:
         after = None
         while page := await self.journal.runs(
-            kind="coordination",
-            status="queued" if status == "queued" else "running",
-            after=after,
-            limit=_PAGE,
+            kind="coordination", status="running", after=after, limit=_PAGE
         ):
             after = page[-1].run_id
             for row in page:
-                if self._may_take(row):
-                    self._tasks[row.run_id] = group.create_task(self._observe(row))
+                if is_abandoned(row) or row.worker_id == self._worker_id:
+                    self._take(row, group)
 
-    def _may_take(self, row: RunRow) -> bool:
-        if row.run_id in self._tasks or time.monotonic() < self._away.get(row.run_id, 0.0):
-            return False
-        is_free = not row.worker_id if row.status == "queued" else is_abandoned(row)
-        return is_free or row.worker_id == self._worker_id
+    def _take(self, row: RunRow, group: asyncio.TaskGroup) -> None:
+        is_away = time.monotonic() < self._away.get(row.run_id, 0.0)
+        if row.run_id not in self._tasks and not is_away:
+            self._tasks[row.run_id] = group.create_task(self._observe(row))
 
     async def _observe(self, row: RunRow) -> None:
         """Take a run and follow its session to the end, or until another has it."""
@@ -156,20 +158,26 @@ class Observer:
                     run.cancel()
                 await run.observe()
             else:
-                self._away[run_id] = float("inf")
+                self._leave(run_id, float("inf"))
         except (FenceLost, NotFound, Conflict) as error:
             _log.info("run %s is observed no longer: %s", run_id, error)
         except BattenError as error:
             _log.error("run %s cannot be observed now: %s", run_id, error)
-            self._away[run_id] = time.monotonic() + _AWAY_S
+            self._leave(run_id, _AWAY_S)
         except Exception as error:  # one run must not end the observation of the others
             _log.error("run %s cannot be observed", run_id, exc_info=error)
-            self._away[run_id] = time.monotonic() + _AWAY_S
+            self._leave(run_id, _AWAY_S)
         finally:
             self._runs.pop(run_id, None)
             del self._tasks[run_id]
             if run is not None and not run.has_ended:
                 await self._release(run.lease)
+
+    def _leave(self, run_id: str, seconds: float) -> None:
+        """Do not take the run again for so long."""
+        self._away[run_id] = time.monotonic() + seconds
+        if len(self._away) > _MOST_AWAY:
+            del self._away[next(iter(self._away))]
 
     async def _taken(self, row: RunRow) -> ObservedRun | None:
         """The run under our lease; None if it is not for an observer. Raises `Conflict`."""

@@ -66,11 +66,15 @@ async def list_events(call: Call) -> Reply:
 
 def run_id_of(call: Call) -> str:
     """The journal's id of the run that the path names."""
+    return journal_run(call.params["id"], "id")
+
+
+def journal_run(run_id: str, field: str) -> str:
+    """The journal's id of the run with this UUID, which `field` of a request gave."""
     from batten.control.views.views import journal_id
 
-    run_id = call.params["id"]
     if _UUID.fullmatch(run_id) is None:
-        raise invalid("Validation failed (uuid is expected)", "id")
+        raise invalid("Validation failed (uuid is expected)", field)
     return journal_id(run_id)
 
 

@@ -3,18 +3,25 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.macp.observing import Observing
 from batten.serve.http.plane_watch import PlaneWatch
+from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
+    from batten.control.described.cancelling import Cancelling
+    from batten.control.described.creation import DescribedRuns
+    from batten.control.described.runtimes import RuntimeClient
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
     from batten.serve.http.sinks.service import SinkService
@@ -41,6 +48,7 @@ class RunService:
         self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.artifacts = Artifacts(tasks, Patches(tasks))
         self.observer = observer
         """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
         self.recorder: SinkService | None = None
@@ -55,6 +63,14 @@ class RunService:
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
+        self._described: DescribedRuns | None = None
+        self._cancelling: Cancelling | None = None
+        self.runtime: RuntimeClient | None = None
+        """The runtime elsewhere, once there is one."""
+        self.callback_hosts: tuple[str, ...] = ()
+        """Hosts and ranges that callbacks may be at although they are not public."""
+        self.has_runtime: Callable[[], bool] = bool
+        """Whether the runtime of this home runs beside the service."""
         self._wanted = asyncio.Event()
 
     @property
@@ -67,6 +83,33 @@ class RunService:
             self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
+
+    @property
+    def described(self) -> "DescribedRuns":
+        """Creates and clones described runs."""
+        if self._described is None:
+            from batten.control.described.creation import DescribedRuns
+
+            self._described = DescribedRuns(self.tasks, self.settings)
+        return self._described
+
+    @property
+    def cancelling(self) -> "Cancelling":
+        if self._cancelling is None:
+            from batten.control.described.cancelling import Cancelling
+
+            self._cancelling = Cancelling(
+                self.tasks, self.described, self.settings, self.callback_hosts
+            )
+        self._cancelling.runtime = self.runtime
+        return self._cancelling
+
+    @property
+    def registries(self) -> str:
+        """The file of the modes and policies of the runtime of this home."""
+        from batten.control.coordination.registries import FILE
+
+        return os.path.join(self._home, FILE)
 
     @property
     def _has_views(self) -> bool:
