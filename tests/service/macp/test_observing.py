@@ -3,15 +3,18 @@ killed, stopped and cut: every canonical event once, numbered without gaps.
 """
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from batten.contract import facts
 from tests.conftest import Tell
 from tests.control.observer.elsewhere import in_thread, panel
 from tests.service.macp.describing import DescribedPlane, descriptor
 from tests.service.macp.harming import HARMS, campaigning
-from tests.service.serving import serving
+from tests.service.serving import Service, serving
 
 
 async def test_harm_of_every_kind_loses_repeats_and_renumbers_nothing(tmp_path: Path) -> None:
@@ -87,3 +90,24 @@ async def test_without_the_packages_of_the_runtime_the_server_says_what_to_insta
         assert "install batten[runtime]" in answer.json["message"]
         assert (await service.request("GET", "/runtime/health")).json["ok"] is False
         assert (await service.request("GET", "/healthz")).status == 200
+
+
+async def test_another_server_goes_on_while_the_first_is_stopped_and_is_not_disturbed_by_it(
+    tmp_path: Path,
+) -> None:
+    async with campaigning(tmp_path, seed=3, BATTEN_LEASE_S="1.5") as campaign:
+        first = campaign.service
+        run_id, talk = await campaign.followed()
+        await asyncio.to_thread(talk.hear, 5)
+        second = Service(first.stage, ("--workers", "0", "--no-runtime"))
+        await second.start()
+        try:
+            os.kill(first.pid, signal.SIGSTOP)
+            starts = frozenset({facts.RunStarted.TYPE})
+            await campaign.until(run_id, starts, 2)
+            await asyncio.to_thread(talk.hear, 5)
+            os.kill(first.pid, signal.SIGCONT)
+            await asyncio.to_thread(talk.hear, 5)
+            assert await campaign.check(run_id, talk) > 10
+        finally:
+            await second.stop()
