@@ -167,6 +167,14 @@ export interface AuditParameters {
   offset?: number;
 }
 
+/** What became of one run. */
+export interface BatchItem {
+  runId: string;
+  /** What was asked for, or `failed`. */
+  status: string;
+  error?: string;
+}
+
 export interface BatchRequest {
   runIds: Array<string>;
 }
@@ -204,6 +212,14 @@ export interface CanonicalEvent {
   data: Record<string, unknown>;
 }
 
+/** What a clone changes of its descriptor. */
+export interface CloneRun {
+  /** In place of the tags of the run. */
+  tags?: Array<string>;
+  /** In place of `session.metadata.context`. */
+  context?: Record<string, unknown>;
+}
+
 export interface CompareRequest {
   leftRunId: string;
   rightRunId: string;
@@ -211,7 +227,7 @@ export interface CompareRequest {
 
 export interface ComparedRun {
   runId: string;
-  status: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   modeName?: string;
   durationMs?: number;
 }
@@ -525,7 +541,7 @@ export interface ExportSource {
 /** The run's record, without what only a list needs. */
 export interface ExportedRun {
   id: string;
-  status: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   runtimeKind: string;
   runtimeVersion?: string;
   runtimeSessionId?: string;
@@ -885,6 +901,10 @@ export interface Readiness {
   error?: HecateError;
 }
 
+export interface ReasonBody {
+  reason?: string | null;
+}
+
 export interface ReplayDescriptor {
   /** `timed` keeps the distances of the events; `instant` and `step` send them at once. */
   mode?: "instant" | "step" | "timed";
@@ -1100,7 +1120,7 @@ export interface RunArtifactReply {
 
 export interface RunBlock {
   runId: string;
-  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   modeName?: string;
   runtimeSessionId?: string;
   startedAt?: string;
@@ -1126,6 +1146,10 @@ export interface RunDescriptor {
   runtime: Runtime;
   session: DescribedSession;
   execution?: Execution;
+}
+
+export interface RunIds {
+  runIds: Array<string>;
 }
 
 /** Runs of a task, the newest first. */
@@ -1158,7 +1182,7 @@ export interface RunMetrics {
 
 export interface RunRecord {
   id?: string;
-  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   mode?: "live" | "sandbox";
   runtimeKind?: string;
   runtimeVersion?: string | null;
@@ -1542,6 +1566,21 @@ export interface Transition {
   state: "CLOSED" | "HALF_OPEN" | "OPEN";
   enteredAt: string;
   reason: string;
+}
+
+/** The answer to `POST /runs/validate`. */
+export interface Validated {
+  valid: boolean;
+  errors: Array<string>;
+  warnings: Array<string>;
+  runtime: ValidatedRuntime;
+}
+
+export interface ValidatedRuntime {
+  reachable: boolean;
+  supportedModes?: Array<string>;
+  /** Groups of what the runtime can do; absent if it was not reached. */
+  capabilities?: Record<string, unknown>;
 }
 
 /** Whether a registry took a change. */
@@ -2165,6 +2204,45 @@ export interface MacpMessageAcceptedData {
   metadata?: Record<string, unknown>;
   /** The runtime sent it in the sender's name, because the time to answer had passed. */
   by_runtime?: boolean;
+  /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
+  whole_artifact_id?: string;
+}
+
+/** The whole policy of a session: later changes of the registry do not touch it. */
+export interface MacpPanelConvenedDataBoundPolicy {
+  policy_id: string;
+  mode: string;
+  description: string;
+  rules: string;
+  schema_version: number;
+}
+
+/** A member of a panel. */
+export interface MacpPanelConvenedDataPanelSeat {
+  name: string;
+  model: string;
+  instructions: string;
+}
+
+/** An approval of this run is asked of a panel: everything that holding it needs. */
+export interface MacpPanelConvenedData {
+  /** The panel's session has the same number. */
+  approval_id: string;
+  panel: string;
+  /**
+   * Who holds it: the process of the run, any worker, or the runtime that its members connect
+   * to.
+   */
+  owner: "run" | "runtime" | "worker";
+  mode: string;
+  policy: MacpPanelConvenedDataBoundPolicy;
+  members: Array<MacpPanelConvenedDataPanelSeat>;
+  /** Of members without one of their own. */
+  models: Array<string>;
+  rounds: number;
+  question: string;
+  /** The tool and its arguments, secrets removed. */
+  about: string;
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }
@@ -3088,6 +3166,7 @@ export interface EventData {
   "macp.commitment_evaluated": MacpCommitmentEvaluatedData;
   "macp.frame_observed": MacpFrameObservedData;
   "macp.message_accepted": MacpMessageAcceptedData;
+  "macp.panel_convened": MacpPanelConvenedData;
   "macp.run_archived": MacpRunArchivedData;
   "macp.run_described": MacpRunDescribedData;
   "macp.session_bound": MacpSessionBoundData;

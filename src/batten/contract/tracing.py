@@ -76,6 +76,18 @@ def enter_run(
     current_ids.set({**own, **identity})
 
 
+def place_of(run_id: str, fact: RunQueued) -> TraceParent:
+    """The trace of a run, and the span above it: of its caller, or of the call in another run that
+    started it. The span is empty if there is none.
+    """
+    if (caller := caller_of(identity_in(fact))) is not None:
+        return caller
+    if fact.parent_run_id is UNSET or fact.parent_tool_call_id is UNSET:
+        return TraceParent(trace_of(run_id), "")
+    above = span_of(fact.parent_run_id, "tool", fact.parent_tool_call_id, 1)
+    return TraceParent(trace_of(fact.parent_run_id), above)
+
+
 def traceparent_of(run_id: str, identity: Mapping[str, str], *parts: str | int) -> str:
     """The `traceparent` for what a part of a run starts: a turn, or a tool call.
 

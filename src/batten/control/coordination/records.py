@@ -74,16 +74,21 @@ def bound(session: Session) -> facts.MacpSessionBound:
         configuration_version=session.configuration_version,
         initiator=session.panel.initiator,
         participants=list(session.panel.participants),
-        policy=BoundPolicy(
-            policy_id=policy.policy_id,
-            mode=policy.mode,
-            description=policy.description,
-            rules=policy.rules,
-            schema_version=policy.schema_version,
-        ),
+        policy=bound_policy(policy),
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
+    )
+
+
+def bound_policy(policy: PolicyDescriptor) -> BoundPolicy:
+    """A policy as facts keep it."""
+    return BoundPolicy(
+        policy_id=policy.policy_id,
+        mode=policy.mode,
+        description=policy.description,
+        rules=policy.rules,
+        schema_version=policy.schema_version,
     )
 
 
@@ -101,14 +106,14 @@ def mode_of(fact: facts.MacpSessionBound) -> AnyMode:
     return Extension(descriptor, strict=fact.extension.strict)
 
 
-def policy_of(fact: facts.MacpSessionBound) -> PolicyDescriptor:
-    """The policy that was stored with the session."""
+def policy_from(kept: BoundPolicy) -> PolicyDescriptor:
+    """The policy that a fact keeps."""
     return PolicyDescriptor(
-        policy_id=fact.policy.policy_id,
-        mode=fact.policy.mode,
-        description=fact.policy.description,
-        rules=fact.policy.rules,
-        schema_version=fact.policy.schema_version,
+        policy_id=kept.policy_id,
+        mode=kept.mode,
+        description=kept.description,
+        rules=kept.rules,
+        schema_version=kept.schema_version,
     )
 
 

@@ -49,6 +49,9 @@ CREATE TABLE IF NOT EXISTS events (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_time ON events (ts, run_id, seq);
 """
+_INSERT_KEPT = (
+    "INSERT OR REPLACE INTO kept (view, run_id, sequence, seq, body) VALUES (?, ?, ?, ?, ?)"
+)
 _ROWS = {"events": "events", "states": "snapshots"}
 """The table of rows that belongs to a view."""
 
@@ -232,19 +235,35 @@ class ViewStore:
             if self.position(view) != since:
                 raise Moved(view)
             db.executemany(
-                "INSERT OR REPLACE INTO kept (view, run_id, sequence, seq, body)"
-                " VALUES (?, ?, ?, ?, ?)",
+                _INSERT_KEPT,
                 [(view, one.run_id, one.sequence, one.seq, one.body) for one in kept],
             )
-            db.executemany(
-                "INSERT OR REPLACE INTO events (run_id, seq, ts, type, body)"
-                " VALUES (?, ?, ?, ?, ?)",
-                [(one.run_id, one.seq, one.ts, one.type, one.body) for one in events],
-            )
-            db.executemany(
-                "INSERT OR REPLACE INTO snapshots (run_id, seq, body) VALUES (?, ?, ?)", snapshots
-            )
+            _insert_rows(db, events, snapshots)
             db.execute("UPDATE views SET position = ? WHERE name = ?", (position, view))
+
+    def put_rows(
+        self, events: Sequence[EventRow], snapshots: Sequence[tuple[str, int, bytes]]
+    ) -> None:
+        """Store rows of runs in place of those with the same numbers."""
+        with self._writing() as db:
+            _insert_rows(db, events, snapshots)
+
+    def replace(self, view: str, kept: Kept) -> bool:
+        """Store a state that was folded anew, and drop the rows after it.
+
+        False, and nothing is changed, if the view has moved on meanwhile.
+        """
+        with self._writing() as db:
+            stored = self.kept(view, kept.run_id)
+            if stored is not None and stored.sequence > kept.sequence:
+                return False
+            db.execute(_INSERT_KEPT, (view, kept.run_id, kept.sequence, kept.seq, kept.body))
+            if view in _ROWS:
+                db.execute(
+                    f"DELETE FROM {_ROWS[view]} WHERE run_id = ? AND seq > ?",
+                    (kept.run_id, kept.seq),
+                )
+        return True
 
     def events(self, wanted: EventFilter, limit: int) -> list[EventRow]:
         """Kept events by time; those of one run, without bounds of time, by their number."""
@@ -262,6 +281,18 @@ class ViewStore:
         where, bindings = _where(wanted)
         [(count,)] = self._all(f"SELECT count(*) FROM events WHERE {where}", bindings)
         return int(count)
+
+
+def _insert_rows(
+    db: Database, events: Sequence[EventRow], snapshots: Sequence[tuple[str, int, bytes]]
+) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO events (run_id, seq, ts, type, body) VALUES (?, ?, ?, ?, ?)",
+        [(one.run_id, one.seq, one.ts, one.type, one.body) for one in events],
+    )
+    db.executemany(
+        "INSERT OR REPLACE INTO snapshots (run_id, seq, body) VALUES (?, ?, ?)", snapshots
+    )
 
 
 def _where(wanted: EventFilter) -> tuple[str, tuple[Any, ...]]:

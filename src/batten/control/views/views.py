@@ -24,6 +24,7 @@ from batten.control.views.folds import (
     shown_metrics,
     shown_record,
 )
+from batten.control.views.rebuilding import rebuild
 from batten.control.views.run_events import RunEvents, event_row
 from batten.control.views.store import EventFilter, EventRow, Kept, Moved, ViewStore
 from batten.journal.contract import Journal, RunRow, Stored
@@ -130,6 +131,14 @@ class Views:
             self.board.remove(run_id)
             for cache in self._cached.values():
                 cache.pop(run_id, None)
+
+    async def rebuild(self, run_id: str) -> ProjectedState:
+        """Fold a run anew for every view; returns its state. Raises `NotFound`."""
+        await self.state(run_id)
+        for view in VIEWS:
+            await rebuild(self._journal, self._store, view, run_id, SNAPSHOT_EVERY)
+            self._cached[view.name].pop(run_id, None)
+        return await self.state(run_id)
 
     async def forget_gone(self) -> None:
         """Drop runs whose facts were removed from the journal, by whichever process."""

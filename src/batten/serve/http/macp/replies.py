@@ -6,7 +6,8 @@ from batten.control.observer.contract import Manifest, ModeInfo, Policy, Root, V
 from batten.control.observer.link import RuntimeHealth
 from batten.protocols.macp.artifacts import Artifact
 from batten.protocols.macp.comparing import Comparison
-from batten.protocols.macp.descriptor import Created
+from batten.protocols.macp.descriptor import Created, Validated
+from batten.protocols.macp.errors import ErrorBody
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.exporting import RunBundle
 from batten.protocols.macp.metrics import RunMetrics
@@ -15,11 +16,21 @@ from batten.protocols.macp.pages import EventPage
 from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.replaying import ReplayDescriptor
 from batten.protocols.macp.state import ProjectedState
+from batten.serve.http.macp.actions import BatchItem
 from batten.serve.http.macp.admin import BreakerHistory, BreakerReset
 from batten.serve.http.macp.observability import TraceSummary
 
+ACTIONS = ("cancel", "suspend", "resume", "archive")
+REMOVED = ("messages", "signal", "context")
 REPLIES: dict[str, Any] = {
     "POST /runs": Created,
+    "POST /runs/validate": Validated,
+    "POST /runs/{id}/clone": Created,
+    **{f"POST /runs/{{id}}/{name}": RunRecord for name in ACTIONS},
+    "POST /runs/{id}/projection/rebuild": ProjectedState,
+    "DELETE /runs/{id}": None,
+    **{f"POST /runs/batch/{name}": list[BatchItem] for name in ("cancel", "archive", "delete")},
+    **{f"POST /runs/{{id}}/{name}": ErrorBody for name in REMOVED},
     "GET /runs/{id}": RunRecord,
     "GET /runs/{id}/state": ProjectedState,
     "GET /runs/{id}/events": list[CanonicalEvent] | EventPage,

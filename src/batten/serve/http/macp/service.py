@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,13 @@ from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.macp.observing import Observing
 from batten.serve.http.plane_watch import PlaneWatch
+from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
+    from batten.control.described.cancelling import Cancelling
     from batten.control.described.creation import DescribedRuns
+    from batten.control.described.runtimes import RuntimeClient
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
     from batten.serve.http.sinks.service import SinkService
@@ -60,6 +64,13 @@ class RunService:
         self._store: ViewStore | None = None
         self._views: Views | None = None
         self._described: DescribedRuns | None = None
+        self._cancelling: Cancelling | None = None
+        self.runtime: RuntimeClient | None = None
+        """The runtime elsewhere, once there is one."""
+        self.callback_hosts: tuple[str, ...] = ()
+        """Hosts and ranges that callbacks may be at although they are not public."""
+        self.has_runtime: Callable[[], bool] = bool
+        """Whether the runtime of this home runs beside the service."""
         self._wanted = asyncio.Event()
 
     @property
@@ -75,11 +86,30 @@ class RunService:
 
     @property
     def described(self) -> "DescribedRuns":
+        """Creates and clones described runs."""
         if self._described is None:
             from batten.control.described.creation import DescribedRuns
 
             self._described = DescribedRuns(self.tasks, self.settings)
         return self._described
+
+    @property
+    def cancelling(self) -> "Cancelling":
+        if self._cancelling is None:
+            from batten.control.described.cancelling import Cancelling
+
+            self._cancelling = Cancelling(
+                self.tasks, self.described, self.settings, self.callback_hosts
+            )
+        self._cancelling.runtime = self.runtime
+        return self._cancelling
+
+    @property
+    def registries(self) -> str:
+        """The file of the modes and policies of the runtime of this home."""
+        from batten.control.coordination.registries import FILE
+
+        return os.path.join(self._home, FILE)
 
     @property
     def _has_views(self) -> bool:

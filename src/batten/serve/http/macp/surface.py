@@ -5,11 +5,13 @@ from msgspec.structs import replace
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import CONTROL_CODES, ControlPlaneEdge, control_error
 from batten.serve.http.macp import (
+    actions,
     admin,
     compare,
     creating,
     export,
     observability,
+    removed,
     replay,
     runs,
     runtime,
@@ -26,6 +28,8 @@ _ROUTES = (
     *compare.ROUTES,
     *observability.ROUTES,
     *creating.ROUTES,
+    *actions.ROUTES,
+    *removed.ROUTES,
     *runtime.ROUTES,
     *admin.ROUTES,
 )
