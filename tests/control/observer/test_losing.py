@@ -10,8 +10,8 @@ import pytest
 from batten.contract import facts
 from tests.control.observer.cutting import Proxy, cutting
 from tests.control.observer.elsewhere import (
+    FRAME,
     Observing,
-    Panel,
     describe,
     elsewhere,
     in_thread,
@@ -21,8 +21,6 @@ from tests.control.observer.elsewhere import (
 )
 from tests.control.observer.test_discovery import discovered
 from tests.serve.grpc.running import Server
-
-FRAME = facts.MacpFrameObserved.TYPE
 
 
 @asynccontextmanager
@@ -35,17 +33,10 @@ async def behind_proxy(
             yield here, server, proxy
 
 
-async def followed(here: Observing, agents: Panel) -> str:
-    run_id = await describe(here.journal, agents.session_id)
-    await in_thread(agents.start)
-    await here.until(run_id, FRAME, 2)
-    return run_id
-
-
 async def test_a_cut_connection_is_told_once_and_loses_nothing(tmp_path: Path) -> None:
     async with behind_proxy(tmp_path) as (here, server, proxy):
         with panel(server.address) as agents:
-            run_id = await followed(here, agents)
+            run_id = await here.followed(agents)
             proxy.target = ""
             proxy.cut()
             await here.until(run_id, FRAME, 3)
@@ -70,7 +61,7 @@ async def test_a_cut_connection_is_told_once_and_loses_nothing(tmp_path: Path) -
 async def test_a_session_that_ends_while_nobody_can_see_it_is_seen_whole(tmp_path: Path) -> None:
     async with behind_proxy(tmp_path) as (here, server, proxy):
         with panel(server.address) as agents:
-            run_id = await followed(here, agents)
+            run_id = await here.followed(agents)
             proxy.target = ""
             proxy.cut()
             await here.until(run_id, FRAME, 3)
@@ -95,7 +86,7 @@ async def test_a_runtime_that_comes_up_later_is_waited_for(tmp_path: Path) -> No
 async def test_a_session_that_the_runtime_forgot_fails_its_run(tmp_path: Path) -> None:
     async with behind_proxy(tmp_path, stream_max_retries=2) as (here, server, proxy):
         with panel(server.address) as agents:
-            run_id = await followed(here, agents)
+            run_id = await here.followed(agents)
             with elsewhere(tmp_path / "other") as other:
                 proxy.target = other.address
                 proxy.cut()
