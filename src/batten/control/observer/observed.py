@@ -14,8 +14,6 @@ from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from batten.agent.cancel_request import cancel_request
 from batten.contract import facts
 from batten.contract.facts import Fact
@@ -51,13 +49,6 @@ _Stopped = Literal["hint", "quiet", "end"]
 _Unreachable = (RuntimeFault, BreakerOpen)
 
 
-class Counts(Struct):
-    """What all observed runs of a process amount to."""
-
-    reconnects: int = 0
-    recoveries: int = 0
-
-
 class ObservedRun:
     """One run under a lease of this process."""
 
@@ -68,7 +59,6 @@ class ObservedRun:
         link: RuntimeLink,
         keeping: Keeping,
         settings: ControlPlaneSettings,
-        counts: Counts,
     ) -> None:
         self.lease = lease
         self.progress = progress
@@ -79,7 +69,6 @@ class ObservedRun:
         self._link = link
         self._keeping = keeping
         self._settings = settings
-        self._counts = counts
         self._hinted = asyncio.Event()
         self._reading: asyncio.Timeout | None = None
         self._cancelled = False
@@ -296,7 +285,6 @@ class ObservedRun:
         self._attempts += 1
         if not self.is_lost:
             self.is_lost = True
-            self._counts.reconnects += 1
             detail = self._keeping.redactor.text(why)
             await self._append(Written([status_fact(self.session_id, "reconnecting", detail)], []))
 

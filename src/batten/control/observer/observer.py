@@ -20,10 +20,11 @@ from batten.control.observer.contract import (
     Lifecycle,
     RuntimeClient,
     Said,
+    SessionSnapshot,
 )
 from batten.control.observer.discovery import discover
 from batten.control.observer.link import RuntimeLink
-from batten.control.observer.observed import Counts, ObservedRun
+from batten.control.observer.observed import ObservedRun
 from batten.control.observer.progress import read_progress
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import is_abandoned, this_worker
@@ -68,7 +69,10 @@ class Observer:
         self._changed = asyncio.Event()
         """Set when a run was taken."""
         self._heeded = -1
-        self.counts = Counts()
+        self._latest_ms: int | None = None
+        """When the latest session began that a watch told of, by the runtime's clock."""
+        self._known_ms: int | None = None
+        """The same, before the current watch."""
 
     @property
     def journal(self) -> Journal:
@@ -92,7 +96,7 @@ class Observer:
         """Until cancelled; then streams end and the runs are given up, for another to go on."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew())
-            group.create_task(self._watch(lambda client: client.watch_sessions(), self._learn))
+            group.create_task(self._watch(self._lifecycles, self._learn))
             group.create_task(self._watch(lambda client: client.watch_signals(), self._hear))
             await self._attend(group)
 
@@ -194,8 +198,7 @@ class Observer:
             begun = taken_over(row, self._worker_id, self._lease_s)
             for stored in await self.journal.append(row.run_id, begun, fence=lease.fence):
                 progress.take(decode(stored.body))
-            self.counts.recoveries += row.status == "running"
-        return ObservedRun(lease, progress, self.link, self._keeping, self._settings, self.counts)
+        return ObservedRun(lease, progress, self.link, self._keeping, self._settings)
 
     async def _release(self, lease: Lease) -> None:
         with suppress(BattenError, TimeoutError):
@@ -238,19 +241,30 @@ class Observer:
                 _log.error("the watch of the runtime failed", exc_info=error)
             await asyncio.sleep(_WATCH_AGAIN_S)
 
+    def _lifecycles(self, client: RuntimeClient) -> AsyncGenerator[Lifecycle, None]:
+        self._known_ms = self._latest_ms
+        return client.watch_sessions()
+
+    def _is_missed(self, session: SessionSnapshot) -> bool:
+        """Whether a session that has ended began after the last one that the watch before told.
+
+        Others had ended before anybody watched: they are history, and their runs may be deleted.
+        """
+        return self._known_ms is not None and session.started_at_unix_ms > self._known_ms
+
     def _of(self, session_id: str) -> ObservedRun | None:
         return next((run for run in self._runs.values() if run.session_id == session_id), None)
 
     async def _learn(self, event: Lifecycle) -> None:
         """Let the session's run look at it; without one, begin to observe it."""
-        session = event.session
+        session, is_change = event.session, event.kind != "CREATED"
+        self._latest_ms = max(self._latest_ms or 0, session.started_at_unix_ms)
         run = self._of(session.session_id)
         if run is not None:
-            if event.kind != "CREATED" or run.is_lost or run.progress.state != session.state:
+            if is_change or run.is_lost or run.progress.state != session.state:
                 run.hint()
             return
-        # Sessions that had ended before the watch began are history: their runs may be deleted.
-        is_new = event.kind != "CREATED" or not session.has_ended
+        is_new = is_change or not session.has_ended or self._is_missed(session)
         is_wanted = is_new and self._settings.session_discovery_enabled
         if is_wanted and await discover(self.journal, session, self._settings):
             self.look()

@@ -79,6 +79,7 @@ async def clone(call: Call) -> Created:
 async def created(service: RunService, made: Made, asker: Asker) -> Created:
     """The answer for a new run, or for the one that an idempotency key has made before."""
     if made.is_new:
+        service.observer.look()
         parent = parse_traceparent(asker.traceparent)
         return Created(
             run_id=run_uuid(made.run_id),
