@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-from msgspec import Struct
-
 from batten.agent.cancel_request import cancel_request
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
 from batten.contract.facts import Fact
 from batten.contract.ids import new_run_id
 from batten.control.coordination import store
+from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import Keeping, denied, write_events
@@ -37,7 +36,7 @@ from batten.coordination import engine as rules
 from batten.coordination.engine import Accepted, Engine, Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient
 from batten.coordination.rejection import Rejection
-from batten.coordination.session import Session, State
+from batten.coordination.session import Session
 from batten.journal.contract import Journal, Lease, NewRun, RunRow
 from batten.journal.workers import this_worker
 
@@ -45,32 +44,6 @@ _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
-
-
-class Answer(Struct, frozen=True):
-    """The runtime has taken a message, now or before."""
-
-    state: State
-    at_ms: int
-    duplicate: bool = False
-    ordinal: int = 0
-    """The message's place in the session; 0 for a duplicate, and for what is no message."""
-
-
-class Lifecycle(Struct, frozen=True):
-    """A change of a session that watchers hear of."""
-
-    kind: str
-    """`CREATED`, `RESOLVED`, `EXPIRED`, `SUSPENDED`, `RESUMED` or `CANCELLED`."""
-    session: Session
-    at_ms: int
-
-
-class Heard(Struct, frozen=True):
-    """A Signal or Progress; nothing keeps it."""
-
-    message: Message
-    is_authenticated: bool
 
 
 class _Held:
@@ -440,7 +413,7 @@ class Runtime:
 
     async def _find(self, session_id: str) -> _Held | None:
         held = self._sessions.get(session_id)
-        if held is not None:
+        if held is not None and await self._is_stored(held):
             return held
         loading = self._loading.get(session_id)
         if loading is None:
@@ -459,6 +432,15 @@ class Runtime:
                 del self._loading[session_id]
             return loading.result()
         return await asyncio.shield(loading)
+
+    async def _is_stored(self, held: _Held) -> bool:
+        """Whether the journal has the session; one that has ended may have been deleted."""
+        if not held.engine.session.is_terminal:
+            return True
+        is_stored = await self.journal.run(held.run_id) is not None
+        if not is_stored:
+            self._forget(held)
+        return is_stored
 
     async def _load(self, session_id: str) -> _Held | None:
         row = await store.find_run(self.keeping, session_id)

@@ -8,7 +8,6 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from batten import __version__
-from batten.control.described.overdue import Overdue
 from batten.control.gathering import Gathering
 from batten.control.reconciler import Reconciler, Sweeper
 from batten.control.retention import Retention, RetentionPolicy
@@ -54,8 +53,7 @@ async def service(
 ) -> AsyncGenerator[App]:
     """The application, while its workers run. `callers` is the command that starts the process for
     what `batten -p` hands over, `runtime` that of the coordination runtime; `sinks` keeps the
-    process that tells others what happens. Callbacks to cancel may be at `callback_hosts`, although
-    these are not public.
+    process that tells others what happens. `callback_hosts` need not be public.
     """
     gathering = Gathering()
     tasks = Tasks(opener.journal, opener.home, opener.base, gathering)
@@ -69,8 +67,7 @@ async def service(
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
     plane = read_control_plane(opener.base.environ)
-    observing = RunService(opener.journal, opener.home, plane, tasks, fanout)
-    observing.recorder = telling
+    observing = RunService(opener.journal, opener.home, plane, tasks, fanout, telling)
     observing.callback_hosts = callback_hosts
     observing.has_runtime = lambda: bool(coordination.pids)
     tasks.on_removed = observing.forget
@@ -95,9 +92,8 @@ async def service(
     try:
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
-            overdue = Overdue(opener.journal, plane.session_poll_timeout_ms)
             parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
-            duties = [group.create_task(part.run()) for part in (*parts, observing, overdue)]
+            duties = [group.create_task(part.run()) for part in (*parts, observing)]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
+from batten.control.described.overdue import Overdue
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
@@ -38,6 +39,7 @@ class RunService:
         settings: ControlPlaneSettings,
         tasks: Tasks,
         fanout: Fanout,
+        recorder: SinkService,
     ) -> None:
         self.settings = settings
         self.fanout = fanout
@@ -51,7 +53,7 @@ class RunService:
         self._views: Views | None = None
         self._described: DescribedRuns | None = None
         self._cancelling: Cancelling | None = None
-        self.recorder: SinkService | None = None
+        self.recorder = recorder
         """Writes the audit log."""
         self.runtime: RuntimeClient | None = None
         """The runtime elsewhere, once there is one."""
@@ -113,7 +115,13 @@ class RunService:
             _log.warning("views of deleted runs stay until the next sweep: %s", error)
 
     async def run(self) -> None:
-        """Until cancelled: keep the views behind the journal, so that reads stay cheap."""
+        """Until cancelled: keep the views, and end runs whose session does not open."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_views())
+            group.create_task(Overdue(self.journal, self.settings.session_poll_timeout_ms).run())
+
+    async def _keep_views(self) -> None:
+        """Keep the views behind the journal, so that reads stay cheap."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SWEEP_S):
