@@ -72,52 +72,10 @@ export interface ApprovalReply {
   data: Approval;
 }
 
-/**
- * A body that a run produced or used. The fields from `target_path` to `reverted_at` belong to
- * patches.
- */
-export interface Artifact {
-  id: string;
-  kind: "command_output" | "fetched_resource" | "file_snapshot" | "image" | "patch" | "search_results" | "tool_result_blob";
-  /**
-   * `created`; of a patch `proposed`, `applied` or `rejected`. A reverted patch stays `applied`
-   * and has `reverted_at`.
-   */
-  status: "applied" | "created" | "proposed" | "rejected";
-  /** The file that the patch changes. */
-  target_path?: string;
-  /** `sha256:` and the digest of the file before the change; null for a new file. */
-  base_revision?: string | null;
-  /** The change as a unified diff; not in lists. */
-  diff?: string;
-  /** The diff is longer than 1 MiB: this is its beginning, and `/raw` returns all of it. */
-  diff_truncated?: boolean;
-  stats?: PatchStats;
-  /** The patch that this one undoes. */
-  reverted_from_artifact_id?: string;
-  created_at: string;
-  applied_at?: string | null;
-  reverted_at?: string | null;
-  updated_at: string;
-  summary?: string;
-  size_bytes: number;
-  sha256: string;
-  mime_type: string;
-  /** Details of the kind: the exit code of a command, the address of a resource. */
-  metadata?: Record<string, unknown>;
-  pinned: boolean;
-  run_id: string;
-  task_id?: string;
-  session_id?: string;
-  tool_call_id?: string;
-  produced_by_run_id: string;
-  produced_by_tool_call_id?: string;
-}
-
 /** Artifacts, the newest first, without their bodies. */
 export interface ArtifactList {
   object: "list";
-  data: Array<Artifact>;
+  data: Array<batten_protocols_hecate_artifacts_Artifact>;
   has_more: boolean;
   /** The last id here: pass it as `cursor` to get the next page; missing on the last one. */
   next_cursor?: string;
@@ -142,7 +100,7 @@ export interface ArtifactQuery {
 
 export interface ArtifactReply {
   object: "artifact";
-  data: Artifact;
+  data: batten_protocols_hecate_artifacts_Artifact;
 }
 
 export interface ArtifactRow {
@@ -201,10 +159,35 @@ export interface AuditParameters {
   action?: string;
   resource?: string;
   resourceId?: string;
+  /** Only entries after this ISO 8601 time. */
   createdAfter?: string;
+  /** Only entries before this ISO 8601 time. */
   createdBefore?: string;
   limit?: number;
   offset?: number;
+}
+
+/** What became of one run. */
+export interface BatchItem {
+  runId: string;
+  /** What was asked for, or `failed`. */
+  status: string;
+  error?: string;
+}
+
+export interface BatchRequest {
+  runIds: Array<string>;
+}
+
+/** The state of now, and the changes of this process, oldest first. */
+export interface BreakerHistory {
+  state: "CLOSED" | "HALF_OPEN" | "OPEN";
+  history: Array<Transition>;
+}
+
+export interface BreakerReset {
+  status: "ok";
+  state: "CLOSED" | "HALF_OPEN" | "OPEN";
 }
 
 /** Why the run is cancelled; the body may be left out. */
@@ -229,6 +212,37 @@ export interface CanonicalEvent {
   data: Record<string, unknown>;
 }
 
+/** What a clone changes of its descriptor. */
+export interface CloneRun {
+  /** In place of the tags of the run. */
+  tags?: Array<string>;
+  /** In place of `session.metadata.context`. */
+  context?: Record<string, unknown>;
+}
+
+export interface CompareRequest {
+  leftRunId: string;
+  rightRunId: string;
+}
+
+export interface ComparedRun {
+  runId: string;
+  status: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
+  modeName?: string;
+  durationMs?: number;
+}
+
+/** Differences are right less left; without a value on one side they are absent. */
+export interface Comparison {
+  left: ComparedRun;
+  right: ComparedRun;
+  statusMatch: boolean;
+  durationDeltaMs?: number;
+  confidenceDelta?: number;
+  participantsDiff: ParticipantsDiff;
+  signalsDiff: SignalsDiff;
+}
+
 /** Continue an ended run of an agent with another message. */
 export interface ContinueRun {
   /** Not blank. */
@@ -244,6 +258,14 @@ export interface Contribution {
   ts: string;
   vote?: "allow" | "deny";
   messageType?: string;
+}
+
+/** The body of `POST /runs/:id/artifacts`. */
+export interface CreateArtifact {
+  kind: "bundle" | "json" | "log" | "report" | "trace";
+  label: string;
+  uri?: string;
+  inline?: Record<string, unknown>;
 }
 
 /** A task to create. It does not run before it is started. */
@@ -326,6 +348,14 @@ export interface CreateTask {
   origin_id?: string;
 }
 
+/** The answer to `POST /runs`. */
+export interface Created {
+  runId: string;
+  sessionId: string;
+  status: string;
+  traceId: string;
+}
+
 /** The decision as it stands. */
 export interface Current {
   action?: string;
@@ -370,6 +400,17 @@ export interface DeliveryQuery {
   limit?: number;
   /** The id of the last delivery of the page before. */
   before?: number;
+}
+
+export interface DescribedSession {
+  sessionId?: string;
+  modeName: string;
+  modeVersion: string;
+  configurationVersion: string;
+  policyVersion?: string;
+  ttlMs: number;
+  participants: Array<Participant>;
+  metadata?: Record<string, unknown>;
 }
 
 export interface Edge {
@@ -476,6 +517,44 @@ export interface EventsQuery {
   wait?: number;
 }
 
+export interface Execution {
+  idempotencyKey?: string;
+  tags?: Array<string>;
+  requester?: Requester;
+}
+
+export interface ExportParameters {
+  /** Whether the canonical events are part of it. */
+  includeCanonical?: boolean;
+  /** Whether the facts they were made from are part of it. */
+  includeRaw?: boolean;
+  /** The most events of each kind, the oldest first. */
+  eventLimit?: number;
+  format?: "json" | "jsonl";
+}
+
+export interface ExportSource {
+  kind: string;
+  ref?: string;
+}
+
+/** The run's record, without what only a list needs. */
+export interface ExportedRun {
+  id: string;
+  status: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
+  runtimeKind: string;
+  runtimeVersion?: string;
+  runtimeSessionId?: string;
+  traceId?: string;
+  createdAt: string;
+  startedAt?: string;
+  endedAt?: string;
+  tags: Array<string>;
+  archivedAt: string | null;
+  source?: ExportSource;
+  metadata: Record<string, unknown>;
+}
+
 /** Events of all runs, in the order in which they were stored. */
 export interface FeedList {
   object: "events";
@@ -535,6 +614,13 @@ export interface HecateErrorReply {
   error: HecateError;
 }
 
+export interface HistoryParameters {
+  /** Only changes of so long ago. */
+  window?: "1h" | "24h" | "6h" | "7d";
+  /** Only changes of this ISO 8601 time or later; it counts more than `window`. */
+  since?: string;
+}
+
 export interface Ids {
   object: "ids";
   data: Array<string>;
@@ -575,6 +661,14 @@ export interface LlmTotals {
   estimatedCostUsd?: number;
 }
 
+export interface Manifest {
+  agentId: string;
+  title?: string;
+  description?: string;
+  supportedModes: Array<string>;
+  metadata: Record<string, string>;
+}
+
 /** A tool server that the agent of a task may use: either `command` or `url` is given. */
 export interface McpServer {
   /**
@@ -601,6 +695,28 @@ export interface McpServer {
   approval_policy?: "auto" | "block" | "require_approval";
 }
 
+/** A registered mode. */
+export interface ModeInfo {
+  mode: string;
+  modeVersion: string;
+  title?: string;
+  description?: string;
+  determinismClass?: string;
+  participantModel?: string;
+  messageTypes: Array<string>;
+  terminalMessageTypes: Array<string>;
+  schemaUris: Record<string, string>;
+}
+
+/** A policy for the runtime's registry. Its rules are the runtime's to judge. */
+export interface NewPolicy {
+  policyId: string;
+  mode: string;
+  description?: string;
+  rules: Record<string, unknown>;
+  schemaVersion?: number;
+}
+
 /** A receiver and what it wants to hear. */
 export interface NewWebhook {
   url: string;
@@ -625,6 +741,26 @@ export interface Node {
   status: string;
 }
 
+export interface OutboundMessage {
+  id: string;
+  runId: string;
+  runtimeSessionId: string;
+  messageId: string;
+  messageType?: string;
+  category?: "session" | "signal";
+  sender?: string;
+  recipients?: Array<string>;
+  status?: "accepted" | "queued" | "rejected";
+  /** The decoded payload in `value`, without what patterns hide. */
+  payloadDescriptor?: Record<string, unknown> | null;
+  /** The runtime's answer, where it was seen. */
+  ack?: Record<string, unknown> | null;
+  errorMessage?: string | null;
+  createdAt: string;
+  acceptedAt?: string | null;
+  updatedAt: string;
+}
+
 /** Messages that agents sent to the runtime. */
 export interface OutboundMessages {
   total?: number;
@@ -641,6 +777,10 @@ export interface PageQuery {
   cursor?: string;
 }
 
+export interface Participant {
+  id: string;
+}
+
 export interface ParticipantBlock {
   participantId: string;
   role?: string;
@@ -650,9 +790,15 @@ export interface ParticipantBlock {
   latestSummary?: string;
 }
 
+export interface ParticipantsDiff {
+  added: Array<string>;
+  removed: Array<string>;
+  common: Array<string>;
+}
+
 /** A change to one file, for review. */
 export interface Patch {
-  artifact: Artifact;
+  artifact: batten_protocols_hecate_artifacts_Artifact;
   /** The change as a unified diff; not in lists. */
   diff?: string;
   status: "applied" | "created" | "proposed" | "rejected";
@@ -690,15 +836,9 @@ export interface PatchStats {
   hunks?: number;
 }
 
-export interface Policy {
-  policyVersion?: string;
-  policyDescription?: string;
-  resolvedAt?: string;
-  outcomePositive?: boolean | null;
-  commitmentEvaluations?: Array<Evaluation>;
-  expectedCommitments?: Array<unknown>;
-  voteTally?: Array<Tally>;
-  quorumStatus?: "failed" | "pending" | "reached";
+export interface PolicyParameters {
+  /** Only policies for this mode. */
+  mode?: string;
 }
 
 export interface Progress {
@@ -723,13 +863,29 @@ export interface ProjectedState {
   timeline: Timeline;
   trace: TraceBlock;
   outboundMessages: OutboundMessages;
-  policy: Policy;
+  policy: batten_protocols_macp_state_Policy;
   llm: Llm;
 }
 
 export interface Quorum {
   required: number;
   cast: number;
+}
+
+/** A fact of the journal, from which canonical events were made. */
+export interface RawEvent {
+  id: string;
+  runId: string;
+  /** Its place among the run's facts, from 0. */
+  seq: number;
+  ts: string;
+  /** What a runtime sent, such as `stream-envelope`; of other facts their type. */
+  kind: string;
+  sourceName: string;
+  payload: unknown;
+  traceId: string;
+  spanId: string;
+  createdAt: string;
 }
 
 /** Whether the server can take work: with status 200 if it can, else with 503. */
@@ -743,6 +899,48 @@ export interface Readiness {
   streamConsumer?: "ok" | "unhealthy";
   circuitBreaker?: "CLOSED" | "HALF_OPEN" | "OPEN";
   error?: HecateError;
+}
+
+export interface ReasonBody {
+  reason?: string | null;
+}
+
+export interface ReplayDescriptor {
+  /** `timed` keeps the distances of the events; `instant` and `step` send them at once. */
+  mode?: "instant" | "step" | "timed";
+  /** Of a timed one: 2 is twice as fast. */
+  speed?: number;
+  /** The first event. */
+  fromSeq?: number;
+  /** The last event. */
+  toSeq?: number;
+  runId: string;
+  streamUrl: string;
+  stateUrl: string;
+}
+
+/** What to replay, and how fast. */
+export interface ReplayParameters {
+  /** `timed` keeps the distances of the events; `instant` and `step` send them at once. */
+  mode?: "instant" | "step" | "timed";
+  /** Of a timed one: 2 is twice as fast. */
+  speed?: number;
+  /** The first event. */
+  fromSeq?: number;
+  /** The last event. */
+  toSeq?: number;
+}
+
+/** The body of `POST /runs/:id/replay`. */
+export interface ReplayRequest {
+  /** `timed` keeps the distances of the events; `instant` and `step` send them at once. */
+  mode?: "instant" | "step" | "timed";
+  /** Of a timed one: 2 is twice as fast. */
+  speed?: number;
+  /** The first event. */
+  fromSeq?: number;
+  /** The last event. */
+  toSeq?: number;
 }
 
 export interface RequestRow {
@@ -763,6 +961,11 @@ export interface RequestRow {
 export interface RequestRows {
   object: "requests";
   data: Array<RequestRow>;
+}
+
+export interface Requester {
+  actorId?: string;
+  actorType?: "service" | "system" | "user";
 }
 
 /** Of which run; left out: the unanswered ones of all runs. */
@@ -857,6 +1060,11 @@ export interface ReviewPatches {
   paths?: Array<string>;
 }
 
+export interface Root {
+  uri: string;
+  name?: string;
+}
+
 /** One execution of a task. Empty values are left out. */
 export interface Run {
   id: string;
@@ -907,17 +1115,41 @@ export interface Run {
 
 export interface RunArtifactReply {
   object: "task_artifact";
-  data: Artifact;
+  data: batten_protocols_hecate_artifacts_Artifact;
 }
 
 export interface RunBlock {
   runId: string;
-  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   modeName?: string;
   runtimeSessionId?: string;
   startedAt?: string;
   endedAt?: string;
   traceId?: string;
+}
+
+/** `GET /runs/:id/export`, as one value: for the documentation. */
+export interface RunBundle {
+  run: ExportedRun;
+  session: batten_protocols_macp_sessions_SessionRow | null;
+  projection: ProjectedState;
+  metrics: RunMetrics;
+  artifacts: Array<batten_protocols_macp_artifacts_Artifact>;
+  canonicalEvents: Array<CanonicalEvent>;
+  rawEvents: Array<RawEvent>;
+  exportedAt: string;
+}
+
+/** `POST /runs`. A field that is not listed here is refused. */
+export interface RunDescriptor {
+  mode: "live" | "sandbox";
+  runtime: Runtime;
+  session: DescribedSession;
+  execution?: Execution;
+}
+
+export interface RunIds {
+  runIds: Array<string>;
 }
 
 /** Runs of a task, the newest first. */
@@ -929,9 +1161,28 @@ export interface RunList {
   next_cursor?: string;
 }
 
+export interface RunMetrics {
+  runId: string;
+  eventCount: number;
+  messageCount: number;
+  signalCount: number;
+  proposalCount: number;
+  toolCallCount: number;
+  decisionCount: number;
+  streamReconnectCount: number;
+  promptTokens: number;
+  completionTokens: number;
+  totalTokens: number;
+  estimatedCostUsd: number;
+  firstEventAt?: string;
+  lastEventAt?: string;
+  durationMs?: number;
+  sessionState?: string;
+}
+
 export interface RunRecord {
   id?: string;
-  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   mode?: "live" | "sandbox";
   runtimeKind?: string;
   runtimeVersion?: string | null;
@@ -1022,26 +1273,23 @@ export interface RunsQuery {
   until?: string;
 }
 
-/** Whether a runtime answers. */
-export interface RuntimeState {
+/** Where the session runs: `embedded`, `rust` (elsewhere, over gRPC) or `agent`. */
+export interface Runtime {
+  kind: string;
+  version?: string;
+}
+
+export interface RuntimeHealth {
   ok: boolean;
   runtimeKind: string;
   detail: string;
 }
 
-export interface SessionRow {
-  session_id: string;
-  task_id: string;
-  workspace_path: string;
-  surface: string;
-  /** All `session.configured` facts, merged. */
-  settings: Record<string, unknown>;
-  last_run_id: string | null;
-  created_at: string;
-  updated_at: string;
-  closed: boolean;
-  forked_from: string | null;
-  forked_at_run_id: string | null;
+/** Whether a runtime answers. */
+export interface RuntimeState {
+  ok: boolean;
+  runtimeKind: string;
+  detail: string;
 }
 
 export interface Signal {
@@ -1060,11 +1308,22 @@ export interface Signals {
   signals?: Array<Signal>;
 }
 
+/** Names that only one side has: the right one added them, or they were removed. */
+export interface SignalsDiff {
+  added: Array<string>;
+  removed: Array<string>;
+}
+
 /** Who told it: the control plane itself, or a runtime. */
 export interface Source {
   kind: "macp-control-plane" | "replay" | "runtime";
   name: string;
   rawType?: string;
+}
+
+export interface StateParameters {
+  /** The last event that counts; all of them without it. */
+  seq?: number;
 }
 
 /** Where a stream of states starts. */
@@ -1292,6 +1551,44 @@ export interface TraceBlock {
   linkedArtifacts?: Array<string>;
 }
 
+/** `GET /runs/:id/traces`. */
+export interface TraceSummary {
+  traceId?: string;
+  spanCount: number;
+  lastSpanId?: string;
+  linkedArtifacts: Array<string>;
+  runStatus: string;
+  /** What the run was launched from; absent for a run without a scenario. */
+  scenarioRef?: string;
+}
+
+export interface Transition {
+  state: "CLOSED" | "HALF_OPEN" | "OPEN";
+  enteredAt: string;
+  reason: string;
+}
+
+/** The answer to `POST /runs/validate`. */
+export interface Validated {
+  valid: boolean;
+  errors: Array<string>;
+  warnings: Array<string>;
+  runtime: ValidatedRuntime;
+}
+
+export interface ValidatedRuntime {
+  reachable: boolean;
+  supportedModes?: Array<string>;
+  /** Groups of what the runtime can do; absent if it was not reached. */
+  capabilities?: Record<string, unknown>;
+}
+
+/** Whether a registry took a change. */
+export interface Verdict {
+  ok: boolean;
+  error?: string;
+}
+
 /** Fields that are not given stay. A new `secret` signs at once, the old one too for a day. */
 export interface WebhookChange {
   url?: string;
@@ -1317,6 +1614,106 @@ export interface WebhookObject {
   outcomes: Array<"budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage">;
   createdAt: string;
   updatedAt: string;
+}
+
+/** A policy of the runtime's registry; `rules` are opaque. */
+export interface batten_control_observer_contract_Policy {
+  policyId: string;
+  mode: string;
+  description: string;
+  rules: Record<string, unknown>;
+  schemaVersion: number;
+  registeredAtUnixMs?: number;
+}
+
+export interface batten_journal_contract_SessionRow {
+  session_id: string;
+  task_id: string;
+  workspace_path: string;
+  surface: string;
+  settings: Record<string, unknown>;
+  last_run_id: string | null;
+  created_at: string;
+  updated_at: string;
+  closed: boolean;
+  forked_from: string | null;
+  forked_at_run_id: string | null;
+}
+
+/**
+ * A body that a run produced or used. The fields from `target_path` to `reverted_at` belong to
+ * patches.
+ */
+export interface batten_protocols_hecate_artifacts_Artifact {
+  id: string;
+  kind: "command_output" | "fetched_resource" | "file_snapshot" | "image" | "patch" | "search_results" | "tool_result_blob";
+  status: "applied" | "created" | "proposed" | "rejected";
+  target_path?: string;
+  base_revision?: string | null;
+  diff?: string;
+  diff_truncated?: boolean;
+  stats?: PatchStats;
+  reverted_from_artifact_id?: string;
+  created_at: string;
+  applied_at?: string | null;
+  reverted_at?: string | null;
+  updated_at: string;
+  summary?: string;
+  size_bytes: number;
+  sha256: string;
+  mime_type: string;
+  metadata?: Record<string, unknown>;
+  pinned: boolean;
+  run_id: string;
+  task_id?: string;
+  session_id?: string;
+  tool_call_id?: string;
+  produced_by_run_id: string;
+  produced_by_tool_call_id?: string;
+}
+
+/** An artifact of a run. One that an agent's tools made has the journal's kind. */
+export interface batten_protocols_macp_artifacts_Artifact {
+  id: string;
+  runId: string;
+  kind: string;
+  label: string;
+  uri?: string | null;
+  inline?: unknown;
+  createdAt: string;
+}
+
+/** What is known of the session that a run observes. */
+export interface batten_protocols_macp_sessions_SessionRow {
+  runId?: string;
+  runtimeKind?: string;
+  runtimeSessionId?: string;
+  modeName?: string;
+  modeVersion?: string;
+  configurationVersion?: string;
+  policyVersion?: string;
+  initiatorParticipantId?: string;
+  sessionState?: string;
+  expiresAt?: string | null;
+  lastSeenAt?: string | null;
+  capabilities?: Record<string, unknown>;
+  lastStreamCursor?: number;
+  streamConnectedAt?: string | null;
+  streamDisconnectedAt?: string | null;
+  metadata?: Record<string, unknown>;
+  createdAt?: string;
+  updatedAt?: string;
+}
+
+export interface batten_protocols_macp_state_Policy {
+  policyVersion?: string;
+  policyDescription?: string;
+  resolvedAt?: string;
+  outcomePositive?: boolean | null;
+  commitmentEvaluations?: Array<Evaluation>;
+  expectedCommitments?: Array<unknown>;
+  voteTally?: Array<Tally>;
+  quorumStatus?: "failed" | "pending" | "reached";
 }
 
 /** A tool call waits for approval. */
@@ -1811,6 +2208,52 @@ export interface MacpMessageAcceptedData {
   whole_artifact_id?: string;
 }
 
+/** The whole policy of a session: later changes of the registry do not touch it. */
+export interface MacpPanelConvenedDataBoundPolicy {
+  policy_id: string;
+  mode: string;
+  description: string;
+  rules: string;
+  schema_version: number;
+}
+
+/** A member of a panel. */
+export interface MacpPanelConvenedDataPanelSeat {
+  name: string;
+  model: string;
+  instructions: string;
+}
+
+/** An approval of this run is asked of a panel: everything that holding it needs. */
+export interface MacpPanelConvenedData {
+  /** The panel's session has the same number. */
+  approval_id: string;
+  panel: string;
+  /**
+   * Who holds it: the process of the run, any worker, or the runtime that its members connect
+   * to.
+   */
+  owner: "run" | "runtime" | "worker";
+  mode: string;
+  policy: MacpPanelConvenedDataBoundPolicy;
+  members: Array<MacpPanelConvenedDataPanelSeat>;
+  /** Of members without one of their own. */
+  models: Array<string>;
+  rounds: number;
+  question: string;
+  /** The tool and its arguments, secrets removed. */
+  about: string;
+  /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
+  whole_artifact_id?: string;
+}
+
+/** A client put a run aside: lists leave it out. The first one counts. */
+export interface MacpRunArchivedData {
+  by: string;
+  /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
+  whole_artifact_id?: string;
+}
+
 /** A client asked to observe a session that agents open elsewhere, or will open here. */
 export interface MacpRunDescribedData {
   /** The session's id: the client's own, or one that was given out. */
@@ -1821,6 +2264,14 @@ export interface MacpRunDescribedData {
   normaliser: number;
   /** Patterns of texts that canonical events of this run do not show. */
   redact?: Array<string>;
+  /** Who asked for it. */
+  by?: string;
+  /** The session opens on a runtime elsewhere, and an observer follows it. */
+  elsewhere?: boolean;
+  /** The run whose descriptor this is, with what its client changed. */
+  cloned_from?: string;
+  /** The descriptor unchanged and encrypted; present if redaction altered it. */
+  sealed_artifact_id?: string;
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }
@@ -1866,6 +2317,16 @@ export interface MacpSessionChangedData {
   reason: string;
   /** The time that a resumed session gets back. */
   banked_ms: number;
+  /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
+  whole_artifact_id?: string;
+}
+
+/** A client asked to suspend a session of this home, or to resume it. */
+export interface MacpSuspensionRequestedData {
+  /** The state that the session should have. */
+  state: "OPEN" | "SUSPENDED";
+  by: string;
+  reason: string;
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }
@@ -2045,6 +2506,8 @@ export interface RunStartedData {
 
 export interface SessionClosedData {
   reason: string;
+  /** How its last run ended, unless that was well. */
+  outcome?: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage";
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }
@@ -2703,9 +3166,12 @@ export interface EventData {
   "macp.commitment_evaluated": MacpCommitmentEvaluatedData;
   "macp.frame_observed": MacpFrameObservedData;
   "macp.message_accepted": MacpMessageAcceptedData;
+  "macp.panel_convened": MacpPanelConvenedData;
+  "macp.run_archived": MacpRunArchivedData;
   "macp.run_described": MacpRunDescribedData;
   "macp.session_bound": MacpSessionBoundData;
   "macp.session_changed": MacpSessionChangedData;
+  "macp.suspension_requested": MacpSuspensionRequestedData;
   "policy.model_rewrote": PolicyModelRewroteData;
   "policy.tool_blocked": PolicyToolBlockedData;
   "policy.tool_decided": PolicyToolDecidedData;

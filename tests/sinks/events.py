@@ -5,6 +5,7 @@ import re
 from typing import Any, cast
 
 from batten.sinks.bus.envelope import CATALOGUE
+from batten.sinks.bus.fixture import publisher_fixture
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _CORRELATION = {
@@ -30,7 +31,16 @@ _REQUIRED = {
     ),
     "SkillInvocation": "skill_metadata tool_call_id invoked_at",
     "SkillOutcome": "skill_metadata turn_status status outcome_at",
+    "PromptVariantSelected": "prompt_id prompt_name prompt_metadata selected_at",
+    "MaestroEvalScore": "eval_run_id scenario_id tool_call_id scored_at",
+    "AmbientAgentRoutingSelected": "repository upstream_event_id selected_at",
+    "AmbientAgentPlanCostLimited": "repository upstream_event_id limited_at",
+    "AmbientAgentPlanCompleted": "repository upstream_event_id completed_at",
 }
+_PLAN = (
+    "task_type complexity provider model tier estimated_cost_usd cost_limit_usd success"
+    " actual_cost_usd"
+)
 _OPTIONAL = {
     "MaestroSession": (
         "principal workspace_root repository git_ref runtime_version runner_profile started_at"
@@ -55,9 +65,21 @@ _OPTIONAL = {
     "SkillInvocation": "prompt_metadata invocation_id skill_id tool_execution_id",
     "SkillOutcome": (
         "prompt_metadata invocation_id skill_id tool_call_id tool_execution_id error_category"
-        " error_message stop_reason"
+        " error_message stop_reason evaluation_tool_name evaluation_tool_call_id"
+        " evaluation_tool_execution_id evaluation_score evaluation_threshold"
+        " evaluation_assertion_count evaluation_rationale"
     ),
+    "PromptVariantSelected": "version_id",
+    "MaestroEvalScore": (
+        "prompt_metadata skill_metadata tool_execution_id tool_name score threshold passed scorer"
+        " rationale assertion_count"
+    ),
+    "AmbientAgentRoutingSelected": _PLAN,
+    "AmbientAgentPlanCostLimited": _PLAN,
+    "AmbientAgentPlanCompleted": _PLAN,
 }
+_STABLE: dict[str, list[str]] = publisher_fixture()["stable_untyped_keys"]
+"""The keys that Platform knows of maps without a type."""
 
 
 def check_event(event: dict[str, Any]) -> None:
@@ -78,6 +100,8 @@ def check_event(event: dict[str, Any]) -> None:
     assert {"workspace_id", "session_id"} <= correlation.keys() <= _CORRELATION
     required = set(_REQUIRED[message].split())
     assert required <= data.keys() <= required | set(_OPTIONAL[message].split()), event
+    for name in ("prompt_metadata", "skill_metadata", "safe_arguments", "safe_output"):
+        assert data.get(name, {}).keys() <= set(_STABLE[name])
     if message == "MaestroSession":
         state = data["state"].rpartition("_")[2].lower()
         ats = {name for name in data if name.endswith("_at")}

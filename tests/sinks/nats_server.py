@@ -93,6 +93,15 @@ class NatsServer:
         finally:
             await client.close()
 
+    async def until(self, event_type: str) -> list[dict[str, Any]]:
+        """All events, once there is one of this type."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found = await self.events()
+                if any(one["type"] == event_type for one in found):
+                    return found
+                await asyncio.sleep(0.1)
+
     async def events(self, count: int | None = None) -> list[dict[str, Any]]:
         return [msgspec.json.decode(one.data) for one in await self.messages(count)]
 

@@ -1,7 +1,6 @@
 """The event bus on a real NATS server: read back by a consumer, without it, and again with it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ from tests.session.processes import batten
 from tests.sinks.events import check_event
 from tests.sinks.nats_server import NatsServer, nats_server
 from tests.sinks.receiving import settle
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    async with nats_server(tmp_path) as running:
-        await running.add_stream()
-        yield running
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ async def campaign(tmp_path: Path, kills: int, seed: int) -> None:
         finally:
             journal.close()
         bodies = [msgspec.json.decode(one.body) for one in receiver.taken]
-        hooked = _first([(body["runId"], body["event"]) for body in bodies])
+        hooked = _first([(body["journalId"], body["event"]) for body in bodies])
         assert hooked == {run: ["run.queued", "run.started", "run.completed"] for run in fight.runs}
         events = await server.events()
         bused = _first(

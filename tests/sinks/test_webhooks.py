@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 
 from batten.contract import facts
 from batten.contract.errors import CallerError, NotFound
+from batten.contract.ids import to_uuid
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
 from batten.sinks.configuration import (
@@ -56,6 +57,9 @@ def subscription(receiver: HttpReceiver, **more: Any) -> Subscription:
     return Subscription(**(usual | more))
 
 
+IDS = frozenset(("event", "runId", "journalId", "status", "timestamp", "taskId"))
+
+
 async def run_of(
     journal: SqliteJournal, *then: facts.Fact, workspace: str = "/repos", **given: Any
 ) -> NewRun:
@@ -91,14 +95,16 @@ async def test_a_run_is_told_as_the_control_plane_says_and_signed_both_ways(
     # The library that verifies refuses times far from its own clock.
     clock.seconds = time.time()
     await told(journal, store, subscription(receiver, secrets=(Secret(secret),)))
+    shown = to_uuid(run.run_id)
     assert events(receiver.taken) == [
-        ("run.queued", run.run_id),
-        ("run.started", run.run_id),
-        ("run.failed", run.run_id),
+        ("run.queued", shown),
+        ("run.started", shown),
+        ("run.failed", shown),
     ]
     for one in receiver.taken:
         body = msgspec.json.decode(one.body)
-        assert body.keys() == {"event", "runId", "status", "timestamp", "taskId", "data"}
+        assert body.keys() == {*IDS, "data"}
+        assert body["journalId"] == run.run_id
         assert one.headers["content-type"] == "application/json"
         assert one.headers["x-macp-event"] == body["event"]
         expected = hmac.digest(secret.encode(), one.body, sha256).hex()
@@ -154,10 +160,8 @@ async def test_a_thin_body_has_ids_only_and_questions_suspend_once(
     )
     await told(journal, store, subscription(receiver, body="thin"))
     bodies = [msgspec.json.decode(one.body) for one in receiver.taken]
-    assert {frozenset(body) for body in bodies} == {
-        frozenset(("event", "runId", "status", "timestamp", "taskId"))
-    }
-    assert {body["runId"] for body in bodies} == {run.run_id}
+    assert {frozenset(body) for body in bodies} == {IDS}
+    assert {body["runId"] for body in bodies} == {to_uuid(run.run_id)}
     assert [(body["event"], body["status"]) for body in bodies] == [
         ("run.queued", "queued"),
         ("run.started", "running"),
@@ -222,7 +226,7 @@ async def test_receivers_that_misbehave_are_told_when_they_are_well_again(
     await pass_time(reader, store, clock, HOUR)
     taken = events(receiver.taken)
     for run in runs:
-        assert [event for event, run_id in taken if run_id == run.run_id] == [
+        assert [event for event, run_id in taken if run_id == to_uuid(run.run_id)] == [
             "run.queued",
             "run.started",
             "run.completed",

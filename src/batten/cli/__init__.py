@@ -30,6 +30,7 @@ COMMANDS = {
     "requests": "questions runs wait for",
     "answer": "answer a question",
     "cancel": "end a run that is working",
+    "annotate": "add a score, a prompt or a plan to a run's events",
     "verify": "check the journal for damage",
     "prune": "remove old sessions, or the beginning of a run",
     "delete": "remove a session",

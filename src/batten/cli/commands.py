@@ -274,6 +274,15 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     cancel.add_argument("run_id", metavar="RUN", help=_RUN)
     cancel.add_argument("--reason", default="", metavar="TEXT", help="stored with the request")
 
+    annotate = command(
+        "annotate",
+        "annotating.annotate_run",
+        "Add what another process knows about a run to its events.",
+    )
+    annotate.add_argument("run_id", metavar="RUN", help=_RUN)
+    annotate.add_argument("type", metavar="TYPE", help="eval.scored, prompt_variant.selected, …")
+    annotate.add_argument("data", metavar="DATA", help="the payload: a JSON object")
+
     scenario = command(
         "scenario", "scenario.run_scenario", "Check scripted scenarios, or run and judge them."
     )

@@ -10,7 +10,7 @@ from batten.cli.parsing import Parser, UsageError, columns
 
 _GROUPS = {
     "Look at runs": ("runs", "show", "events", "artifacts", "diff", "stats", "requests"),
-    "Steer and undo": ("answer", "decide", "cancel", "apply", "reject", "revert"),
+    "Steer and undo": ("answer", "decide", "cancel", "annotate", "apply", "reject", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
     "Serve": (*("serve", "worker", "runtime", "hosted-runner", "keys", "sinks", "smoke", "audit"),),
     "Embed and test": ("headless", "scenario", "conformance"),

@@ -29,6 +29,8 @@ _log = logging.getLogger("batten.coordination")
 _BIND = "127.0.0.1:50051"
 _MESSAGES = 600
 _STARTS = 60
+_PANELS = 1000
+"""Questions that connected programs decide at the same time."""
 
 
 def runtime_parser() -> Parser:
@@ -155,6 +157,9 @@ async def _beat() -> None:
 
 
 async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
+    from batten.control.coordination.chair import may_adopt
+    from batten.control.coordination.connected import ConnectedPanels
+    from batten.control.coordination.duty import PanelDuty
     from batten.control.coordination.records import Keeping
     from batten.control.coordination.registries import FILE, Registries, load_policies
     from batten.control.coordination.runtime import Runtime
@@ -176,17 +181,22 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     journal = SqliteJournal.open(home)
     try:
         keeping = Keeping(journal, Redactor.from_environment(environ), partial(SealKey.load, home))
-        runtime = Runtime(keeping, Registries(os.path.join(home, FILE), fixed))
+        registries = Registries(os.path.join(home, FILE), fixed)
+        runtime = Runtime(keeping, registries, adopts=may_adopt)
+        panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)
+        duty = PanelDuty(journal, keeping.redactor, "runtime", panels.decide, most=_PANELS)
         await runtime.recover()
         async with serve_runtime(runtime, authenticator, rates, listening) as address:
             sys.stdout.write(f"listening on {address}\n")
             sys.stdout.flush()
             _log.info("the runtime listens on %s", address)
             async with asyncio.TaskGroup() as group:
-                beating = group.create_task(_beat()) if options.leave_with_stdin else None
+                duties = [group.create_task(duty.run())]
+                if options.leave_with_stdin:
+                    duties.append(group.create_task(_beat()))
                 await stopping.wait()
-                if beating is not None:
-                    beating.cancel()
+                for one in duties:
+                    one.cancel()
     finally:
         journal.close()
 
@@ -243,7 +253,8 @@ def authenticator_of(
     """Who may call: tokens, signed tokens, the API keys of the home; anybody on loopback if there
     is none of them.
     """
-    from batten.serve.grpc.identity import Authenticator, read_tokens
+    from batten.control.observer.hosted import TOKEN_VARIABLE
+    from batten.serve.grpc.identity import Authenticator, observer_token, read_tokens
     from batten.serve.grpc.server import is_loopback
     from batten.serve.grpc.signed_tokens import DEFAULT_AUDIENCE, JwtOptions, JwtVerifier
     from batten.serve.http.keys import KeyRing, KeyStore
@@ -274,6 +285,7 @@ def authenticator_of(
         )
     ring = KeyRing(KeyStore(home))
     configured = tokens is not None or jwt is not None
+    observing = observer_token(environ.get(TOKEN_VARIABLE, ""))
     may = is_loopback(listening.host) or _is_insecure(options, environ)
     is_closed = read_control_plane(environ).is_closed
     if not configured and ring.is_empty and not may:
@@ -282,7 +294,7 @@ def authenticator_of(
             code="config",
         )
     return Authenticator(
-        tokens=tokens,
+        tokens={**(tokens or {}), **observing},
         jwt=jwt,
         keys=partial(_key_identity, ring),
         allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,

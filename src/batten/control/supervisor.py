@@ -48,7 +48,7 @@ class _Worker:
         self.process = process
         self.heard_at = time.monotonic()
 
-    async def watch(self, staff: Staff) -> None:
+    async def watch(self, staff: Staff, heard: Callable[[bytes], None]) -> None:
         """Until it has ended, or has to: kill it if it hangs, ask it to leave if it grows."""
         said = self.process.stdout
         assert said is not None
@@ -62,6 +62,7 @@ class _Worker:
             if not beats:
                 return
             self.heard_at = time.monotonic()
+            heard(beats)
             needed_mib = _memory_mib(self.process.pid)
             if staff.memory_mib and needed_mib > staff.memory_mib:
                 await self.leave(f"it needs {needed_mib} MiB, more than {staff.memory_mib}")
@@ -87,10 +88,16 @@ class _Worker:
 class Supervisor:
     """Keeps a number of worker processes running."""
 
-    def __init__(self, staff: Staff, lost: Callable[[], None]) -> None:
-        """`lost` is called whenever a worker has ended."""
+    def __init__(
+        self,
+        staff: Staff,
+        lost: Callable[[], None],
+        heard: Callable[[bytes], None] = lambda said: None,
+    ) -> None:
+        """`lost` is called whenever a worker has ended, `heard` with what one says."""
         self._staff = staff
         self._lost = lost
+        self._heard = heard
         self._workers: dict[int, _Worker] = {}
         self.restarts = 0
 
@@ -134,7 +141,7 @@ class Supervisor:
         )
         worker = self._workers[process.pid] = _Worker(process)
         try:
-            await worker.watch(self._staff)
+            await worker.watch(self._staff, self._heard)
             return await process.wait()
         finally:
             if process.returncode is not None:

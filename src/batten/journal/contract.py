@@ -351,7 +351,7 @@ class Queue(Protocol):
         ...
 
     def follow_queue(self) -> AsyncGenerator[None, None]:
-        """Yields at once, and whenever a run was queued, in any process; ends when closed."""
+        """Yields at once, and when a run is queued or asks a panel, anywhere; ends when closed."""
         ...
 
     async def held(self, *, limit: int = 1000) -> list[RunRow]:

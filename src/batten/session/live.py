@@ -194,7 +194,7 @@ class LiveSession:
 
     async def close(self, reason: str = "done", within_s: float | None = None) -> None:
         """Run the session's last hooks, within `within_s` if given, and give up its lease."""
-        await self.session.close(reason, within_s)
+        await self.session.close(reason, within_s, self.outcome)
 
     async def _work(self, waiting: Waiting) -> None:
         self._beginning = True

@@ -32,6 +32,7 @@ from batten.contract.facts import (
     SessionOpened,
 )
 from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
+from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder, open_sealed
@@ -295,19 +296,21 @@ class Session:
         """Record facts that belong to the session and to none of its runs."""
         return self._recorder.record(*facts)
 
-    async def close(self, reason: str = "done", within_s: float | None = None) -> None:
+    async def close(
+        self, reason: str = "done", within_s: float | None = None, outcome: Outcome | None = None
+    ) -> None:
         """Run the last hooks, close the session's stream and give up its lease.
 
-        `within_s` shortens the time for all hooks together.
+        `within_s` shortens the time for all hooks together; `outcome` is that of the last run.
         """
         if not self._closing:
             self._closing = True
             await self._end_hooks(reason, within_s)
         try:
             stream = session_stream(SessionId(self.session_id))
-            self.deps.journal.append(
-                stream, [SessionClosed(reason=reason)], fence=self._lease.fence
-            )
+            told = UNSET if outcome is None or outcome == "completed" else outcome
+            closed = SessionClosed(reason=reason, outcome=told)
+            self.deps.journal.append(stream, [closed], fence=self._lease.fence)
             await self.deps.journal.release(self._lease)
         except JournalError:
             return

@@ -367,6 +367,18 @@ class SinkStore:
                 (name, oldest, name, _KEPT),
             )
 
+    def remove_before(self, prefix: str, cutoff: str) -> int:
+        """Delete what became of messages from before this time, of sinks whose names begin so;
+        returns how many. Those that wait stay.
+        """
+        with self.writing() as db:
+            db.execute(
+                "DELETE FROM messages WHERE substr(sink, 1, ?) = ? AND status != 'pending'"
+                " AND occurred_at < ?",
+                (len(prefix), prefix, cutoff),
+            )
+            return db.changes()
+
 
 def _renew(db: Database, lease: SinkLease, lease_s: float) -> None:
     db.execute(

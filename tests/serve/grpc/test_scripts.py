@@ -50,13 +50,13 @@ async def test_script_over_grpc_is_answered_as_expected_and_replays_equal(
     journal = SqliteJournal.open(server.home, read_only=True)
     try:
         keeping = Keeping(journal, Redactor(), lambda: SealKey.load(server.home))
-        row = await store.find_run(keeping, session_id)
+        row = await store.find_run(keeping.journal, session_id)
         assert row is not None
         stored = await store.load(keeping, row.run_id)
+        assert stored is not None
+        session = stored.engine.session
     finally:
         journal.close()
-    assert stored is not None
-    session = stored.engine.session
     assert session.state == state
     assert is_part(script.get("expected_mode_state", {}), plain(session.mode_state))
     if "expected_resolution" in script:

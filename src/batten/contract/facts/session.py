@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from batten.contract.facts.base import Fact
+from batten.contract.outcomes import Outcome
 
 
 class SessionOpened(Fact, frozen=True):
@@ -50,3 +51,5 @@ class SessionUtilityEnded(Fact, frozen=True):
 class SessionClosed(Fact, frozen=True):
     TYPE = "session.closed"
     reason: str
+    outcome: Outcome | UnsetType = UNSET
+    """How its last run ended, unless that was well."""

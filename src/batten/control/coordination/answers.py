@@ -1,4 +1,4 @@
-"""What the runtime tells senders and watchers."""
+"""What the runtime tells: the answer to a sender, and what watchers hear."""
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class Lifecycle(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
-    """A Signal or Progress; nothing keeps it."""
+    """A Signal or Progress; one that belongs to a live session is in the record of its run."""
 
     message: Message
     is_authenticated: bool

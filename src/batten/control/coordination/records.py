@@ -15,7 +15,15 @@ from batten.coordination.engine import SEMANTICS, Accepted, Changed, Event
 from batten.coordination.envelope import Message
 from batten.coordination.modes.extensions import Extension
 from batten.coordination.modes.mode import Descriptor
-from batten.coordination.payloads import COMMITMENT, SESSION_START, Commitment, read
+from batten.coordination.payloads import (
+    COMMITMENT,
+    PROGRESS,
+    SESSION_START,
+    SIGNAL,
+    Commitment,
+    Signal,
+    read,
+)
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import BUILT_IN, AnyMode
 from batten.coordination.rejection import Rejection
@@ -66,16 +74,21 @@ def bound(session: Session) -> facts.MacpSessionBound:
         configuration_version=session.configuration_version,
         initiator=session.panel.initiator,
         participants=list(session.panel.participants),
-        policy=BoundPolicy(
-            policy_id=policy.policy_id,
-            mode=policy.mode,
-            description=policy.description,
-            rules=policy.rules,
-            schema_version=policy.schema_version,
-        ),
+        policy=bound_policy(policy),
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
+    )
+
+
+def bound_policy(policy: PolicyDescriptor) -> BoundPolicy:
+    """A policy as facts keep it."""
+    return BoundPolicy(
+        policy_id=policy.policy_id,
+        mode=policy.mode,
+        description=policy.description,
+        rules=policy.rules,
+        schema_version=policy.schema_version,
     )
 
 
@@ -93,14 +106,14 @@ def mode_of(fact: facts.MacpSessionBound) -> AnyMode:
     return Extension(descriptor, strict=fact.extension.strict)
 
 
-def policy_of(fact: facts.MacpSessionBound) -> PolicyDescriptor:
-    """The policy that was stored with the session."""
+def policy_from(kept: BoundPolicy) -> PolicyDescriptor:
+    """The policy that a fact keeps."""
     return PolicyDescriptor(
-        policy_id=fact.policy.policy_id,
-        mode=fact.policy.mode,
-        description=fact.policy.description,
-        rules=fact.policy.rules,
-        schema_version=fact.policy.schema_version,
+        policy_id=kept.policy_id,
+        mode=kept.mode,
+        description=kept.description,
+        rules=kept.rules,
+        schema_version=kept.schema_version,
     )
 
 
@@ -133,31 +146,7 @@ def _write_accepted(
 ) -> None:
     message = event.message
     body, has_secret = _readable(message, session, keeping.redactor)
-    places: dict[str, Any] = {}
-    if has_secret:
-        created, content = sealed_artifact(
-            keeping.journal,
-            keeping.seal_key(),
-            run_id,
-            message.payload,
-            summary=f"the payload of {message.message_type}",
-        )
-        places["sealed_artifact_id"] = created.artifact_id
-    elif len(message.payload) > LARGEST_PAYLOAD:
-        content = keeping.journal.inline(message.payload)
-        created = artifact_created(
-            "tool_result_blob",
-            content,
-            mime_type="application/x-protobuf",
-            summary=f"the payload of {message.message_type}",
-        )
-        places["payload_artifact_id"] = created.artifact_id
-    else:
-        created, content = None, None
-        places["payload"] = b64encode(message.payload).decode()
-    if created is not None and content is not None:
-        written.facts.append(created)
-        written.bodies.append(content)
+    places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
     written.facts.append(
         facts.MacpMessageAccepted(
             ordinal=event.ordinal,
@@ -175,14 +164,72 @@ def _write_accepted(
     )
 
 
+def _write_payload(
+    message: Message, run_id: str, keeping: Keeping, written: Written, *, has_secret: bool
+) -> dict[str, Any]:
+    """The fields that hold the payload's bytes, or name the artifact that does."""
+    summary = f"the payload of {message.message_type}"
+    if has_secret:
+        created, content = sealed_artifact(
+            keeping.journal, keeping.seal_key(), run_id, message.payload, summary=summary
+        )
+        place = "sealed_artifact_id"
+    elif len(message.payload) > LARGEST_PAYLOAD:
+        content = keeping.journal.inline(message.payload)
+        created = artifact_created(
+            "tool_result_blob", content, mime_type="application/x-protobuf", summary=summary
+        )
+        place = "payload_artifact_id"
+    else:
+        return {"payload": b64encode(message.payload).decode()}
+    written.facts.append(created)
+    written.bodies.append(content)
+    return {place: created.artifact_id}
+
+
+def session_of(message: Message) -> str:
+    """The session that a Signal or Progress belongs to; empty for none."""
+    if message.session_id or message.message_type != "Signal" or not message.payload:
+        return message.session_id
+    signal = read(SIGNAL, message.payload)
+    assert isinstance(signal, Signal)
+    return signal.correlation_session_id
+
+
+def write_ambient(message: Message, session: Session, run_id: str, keeping: Keeping) -> Written:
+    """The facts of a Signal or Progress that belongs to a session, without being part of it."""
+    written = Written([], [])
+    body, has_secret = _readable(message, session, keeping.redactor)
+    places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
+    written.facts.append(
+        facts.MacpFrameObserved(
+            kind="envelope",
+            session_id=session.session_id,
+            detail=body,
+            mode=message.mode or UNSET,
+            message_id=message.message_id,
+            message_type=message.message_type,
+            sender=message.sender,
+            timestamp_unix_ms=message.timestamp_unix_ms,
+            **places,
+        )
+    )
+    return written
+
+
+_WIRE = {"SessionStart": SESSION_START, "Signal": SIGNAL, "Progress": PROGRESS}
+"""Payloads that are the same in every mode."""
+
+
 def _readable(
     message: Message, session: Session, redactor: Redactor
 ) -> tuple[dict[str, Any], bool]:
     """The payload for people, without secrets, and whether it holds any."""
-    if message.message_type == "SessionStart":
-        value = read(SESSION_START, message.payload)
-    else:
+    wire = _WIRE.get(message.message_type)
+    if wire is None:
         value = session.mode.read_payload(message.message_type, message.payload)
+    else:
+        value = read(wire, message.payload)
     plain: dict[str, Any] = {}
     for name in value.__struct_fields__:
         field = getattr(value, name)

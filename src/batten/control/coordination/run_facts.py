@@ -57,8 +57,8 @@ def opening_facts(session: Session, worker_id: str, redactor: Redactor) -> list[
     ]
 
 
-def taken_over(row: RunRow, worker_id: str) -> list[Fact]:
-    """The facts of a runtime that goes on with a session; `row` is its run as it was before."""
+def taken_over(row: RunRow, worker_id: str, lease_s: float = LEASE_S) -> list[Fact]:
+    """The facts of who goes on with a session; `row` is its run as it was before."""
     taken: list[Fact] = []
     if is_abandoned(row):
         taken.append(
@@ -70,11 +70,11 @@ def taken_over(row: RunRow, worker_id: str) -> list[Fact]:
                 worker_exited=has_exited(row) or UNSET,
             )
         )
-    return [*taken, _started(worker_id)]
+    return [*taken, _started(worker_id, lease_s)]
 
 
-def _started(worker_id: str) -> facts.RunStarted:
-    return facts.RunStarted(worker_id=worker_id, lease_until=lease_end(LEASE_S))
+def _started(worker_id: str, lease_s: float = LEASE_S) -> facts.RunStarted:
+    return facts.RunStarted(worker_id=worker_id, lease_until=lease_end(lease_s))
 
 
 def ending_facts(session: Session, events: Sequence[Event]) -> list[Fact]:

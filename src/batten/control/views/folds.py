@@ -18,6 +18,7 @@ from batten.protocols.macp.metrics import Metrics, RunMetrics, measure, metrics_
 from batten.protocols.macp.normaliser import normalise
 from batten.protocols.macp.projection import new_projection, project
 from batten.protocols.macp.records import RunRecord, describe, enrich, note
+from batten.protocols.macp.sessions import SessionRow, observe
 from batten.protocols.macp.standing import Projection
 
 S = TypeVar("S", bound="Folded")
@@ -63,6 +64,7 @@ class RunFold(Folded, kw_only=True):
 
     record: RunRecord = member(default_factory=RunRecord)
     metrics: Metrics = member(default_factory=Metrics)
+    session: SessionRow = member(default_factory=SessionRow)
     signals: dict[str, int] = {}
     """Signals by the minute of their event."""
     decisions: dict[str, int] = {}
@@ -104,6 +106,7 @@ def _state(state: StateFold, envelope: Envelope) -> list[CanonicalEvent]:
 def _run(state: RunFold, envelope: Envelope) -> list[CanonicalEvent]:
     events = normalise(state.normaliser, envelope)
     describe(state.record, envelope)
+    observe(state.session, envelope, events, state.normaliser.runtime_kind)
     for event in events:
         note(state.record, event)
         measure(state.metrics, event)

@@ -179,7 +179,12 @@ class Views:
         return state_of(folded.projection)
 
     async def state_at(self, run_id: str, seq: int) -> ProjectedState:
-        """The state after the event with this number, from the nearest kept one."""
+        """The state after the event with this number, from the nearest kept one.
+
+        Raises `NotFound`.
+        """
+        if not is_whole(await self._journal.run(run_id)):
+            raise not_found(run_id)
         body = self._store.snapshot(run_id, seq)
         folded = StateFold() if body is None else STATES.decode(body)
         while folded.projection.timeline.latest_seq < seq:
@@ -197,15 +202,18 @@ class Views:
         folded.projection.run.run_id = run_uuid(run_id)
         return state_of(folded.projection)
 
+    async def run_fold(self, run_id: str) -> RunFold:
+        """A run's record, numbers and session, as of now. Raises `NotFound`."""
+        folded, _ = await self._folded(RUNS, run_id)
+        return folded
+
     async def record(self, run_id: str) -> RunRecord:
         """`GET /runs/:id`. Raises `NotFound`."""
-        folded, _ = await self._folded(RUNS, run_id)
-        return shown_record(folded)
+        return shown_record(await self.run_fold(run_id))
 
     async def metrics(self, run_id: str) -> RunMetrics:
         """`GET /runs/:id/metrics`. Raises `NotFound`."""
-        folded, _ = await self._folded(RUNS, run_id)
-        return shown_metrics(folded)
+        return shown_metrics(await self.run_fold(run_id))
 
     async def events(self, run_id: str, wanted: EventFilter, limit: int) -> EventList:
         """Events of one run that fit. Raises `NotFound`."""

@@ -75,6 +75,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """So many of the most recently used sessions stay in any case."""
     max_bytes: int | None = None
     """The oldest sessions, until the store is no larger."""
+    most: int | None = None
+    """No more sessions than these, the oldest, of those last used before a time."""
+    but: frozenset[str] = frozenset()
+    """Sessions that stay."""
 
 
 class Pruned(Struct, kw_only=True):
@@ -177,7 +181,13 @@ def split(
     """The sessions to remove, newest first; and those that may follow, oldest first."""
     begin = limits.keep or 0
     if limits.used_before is not None:
-        old = [one for one in known[begin:] if one.used_at < limits.used_before]
+        old = [
+            one
+            for one in known[begin:]
+            if one.used_at < limits.used_before and one.name not in limits.but
+        ]
+        if limits.most is not None:
+            old = old[-limits.most :]
     else:
         old = known[begin:] if limits.keep is not None and limits.max_bytes is None else []
     names = {one.name for one in old}

@@ -139,7 +139,7 @@ def _received(projection: Projection, event: CanonicalEvent) -> None:
     data = event.data
     _count(projection, data["messageId"], accepted=True)
     _speak(projection, event, data["sender"])
-    recipients = graph.recipients(projection, data)
+    recipients = graph.recipients_of(data, projection.participants)
     is_over = projection.run.status in TERMINAL
     for name in recipients:
         participant = graph.participant(projection, name)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.control.coordination.chair import CHAIR
 from batten.coordination.rejection import Rejection, forbidden
 
 Verify = Callable[[str], "Identity"]
@@ -58,6 +59,19 @@ def read_tokens(text: bytes, origin: str) -> dict[bytes, Identity]:
     return {_digest(one.token): one for one in tokens}
 
 
+def observer_token(token: str) -> dict[bytes, Identity]:
+    """The identity of the server that started this runtime: it looks, and keeps the registries."""
+    if not token:
+        return {}
+    observer = Identity(
+        sender="macp-control-plane",
+        can_start_sessions=False,
+        can_manage_mode_registry=True,
+        is_observer=True,
+    )
+    return {_digest(token): observer}
+
+
 def _digest(token: str) -> bytes:
     return sha256(token.encode()).digest()
 
@@ -79,8 +93,19 @@ class Authenticator:
         self._keys = keys
         self._allow_anyone = allow_anyone
 
+    @property
+    def allows_anyone(self) -> bool:
+        """Whether callers may give themselves any name now."""
+        return self._allow_anyone()
+
     def identify(self, metadata: Mapping[str, Any]) -> Identity:
         """The sender of a call. Raises `UNAUTHENTICATED`."""
+        identity = self._identify(metadata)
+        if identity.sender == CHAIR:
+            raise Rejection("UNAUTHENTICATED", f"{CHAIR} is the runtime's own name: use another")
+        return identity
+
+    def _identify(self, metadata: Mapping[str, Any]) -> Identity:
         bearer, token = _credential(metadata)
         if bearer and self._jwt is not None and "." in bearer:
             return self._jwt(bearer)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from batten.contract.errors import BattenError
 from batten.protocols.macp.errors import INTERNAL, STATUSES, ErrorBody
@@ -93,7 +93,12 @@ def control_error(problem: Problem) -> dict[str, Any]:
     code, message = control_code(problem.code, problem.status), problem.message
     if problem.code == "internal_error":
         message = INTERNAL
-    body = ErrorBody(status_code=problem.status, error_code=code, message=message)
+    body = ErrorBody(
+        status_code=problem.status,
+        error_code=code,
+        message=message,
+        metadata=problem.fields.get("metadata", UNSET),
+    )
     shown: dict[str, Any] = to_builtins(body)
     return shown
 

@@ -3,14 +3,17 @@
 Every refusal is an `invalid_request` that names the field and what it should be.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
 import msgspec
-from msgspec import Struct, inspect
+from msgspec import UNSET, Struct, UnsetType, inspect
 
+from batten.contract.envelope import timestamp
 from batten.serve.http.errors import HttpError
 from batten.serve.http.expectations import expectation
 
@@ -34,6 +37,23 @@ _MOST_PARAMETERS = 100
 def invalid(message: str, field: str = "") -> HttpError:
     """A refusal of the request, with the name of the wrong field where there is one."""
     return HttpError("invalid_request", message, fields={"field": field} if field else {})
+
+
+def instant(name: str, given: str | UnsetType, *, is_down: bool = False) -> str:
+    """A parameter that is a time, as events spell it; empty for none. Parts of a millisecond are
+    rounded up, or down.
+    """
+    if given is UNSET:
+        return ""
+    try:
+        read = datetime.fromisoformat(given)
+        moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        example = "2026-01-31T12:00:00Z"
+        raise invalid(f"`{name}` must be an ISO 8601 time, such as {example}", name) from error
+    seconds = int(moment.replace(microsecond=0).timestamp())
+    whole = (math.floor if is_down else math.ceil)(moment.microsecond / 1000)
+    return timestamp((seconds * 1000 + whole) * 1_000_000)
 
 
 def json_reader(type_: Any) -> Callable[[bytes], Any]:

@@ -2,7 +2,8 @@
 
 h₋₁ = SHA-256("batten audit"), hₙ = SHA-256(hₙ₋₁ ‖ bytes). The head holds the last hash, the count
 and the cursor over the journal, so that a changed entry and a cut tail are both found. It outlives
-what it tells of: deleting a session removes none of its entries.
+what it tells of: deleting a session removes none of its entries. Where old entries were removed,
+the base holds the number and the hash of the last of them, and the chain is verified from there.
 """
 
 import os
@@ -45,6 +46,11 @@ CREATE TABLE IF NOT EXISTS head (
     count INTEGER NOT NULL,
     hash BLOB NOT NULL,
     position INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS base (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL,
+    hash BLOB NOT NULL
 );
 """
 
@@ -146,12 +152,38 @@ class AuditLog:
             ).fetchall()
         return [_entry(number, body) for number, body in rows], total
 
+    def remove_before(self, cutoff: str, most: int) -> int:
+        """Remove the oldest entries, at most so many, up to the first of this time or later;
+        returns how many.
+        """
+        with self._writing():
+            base, _ = self._base()
+            kept = self._db.execute(
+                "SELECT number FROM entries WHERE at >= ? ORDER BY number LIMIT 1", (cutoff,)
+            ).get
+            count = int(self._db.execute("SELECT count FROM head").get)
+            last = min(count if kept is None else kept - 1, base + most)
+            if last <= base:
+                return 0
+            digest = self._db.execute("SELECT hash FROM entries WHERE number = ?", (last,)).get
+            if digest is None:
+                raise StoreDamaged(f"{self._db.filename}: entry {last} is missing")
+            self._db.execute("INSERT OR REPLACE INTO base VALUES (1, ?, ?)", (last, digest))
+            self._db.execute("DELETE FROM entries WHERE number <= ?", (last,))
+            return last - base
+
+    def _base(self) -> tuple[int, bytes]:
+        """The number and the hash of the last entry that was removed."""
+        names = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'base'").fetchall()
+        rows = self._db.execute("SELECT number, hash FROM base").fetchall() if names else []
+        return rows[0] if rows else (0, _START)
+
     def verify(self) -> list[Damage]:
         """Whether each entry is the one that was written, and none is missing."""
         found: list[Damage] = []
-        last, count = _START, 0
         try:
             with side_faults(self._db.filename):
+                count, last = self._base()
                 head = self._db.execute("SELECT count, hash FROM head").get
                 while rows := self._page(count):
                     for row in rows:

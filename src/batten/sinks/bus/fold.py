@@ -5,19 +5,23 @@ the same events, and JetStream drops repeats by them.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from hashlib import sha256
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, cast
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET
 
 from batten import __version__
 from batten.contract import facts
 from batten.contract.envelope import Envelope
+from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.outcomes import Outcome, ending_of
+from batten.contract.reports import REPORTS, AmbientPlan, EvalScore, PromptVariant, read_report
 from batten.contract.tracing import identity_in
 from batten.sinks.bus import payloads
+from batten.sinks.bus.calls import MUTATES, RISKS, Call, Calls, cut_short, refused_address
 from batten.sinks.bus.correlation import (
     correlation_of,
     merged,
@@ -26,9 +30,11 @@ from batten.sinks.bus.correlation import (
     surface_of,
 )
 from batten.sinks.bus.envelope import encoded, event
+from batten.sinks.bus.lifecycle import SOURCE as AMBIENT_SOURCE
+from batten.sinks.bus.skills import UsedSkill, prompt_of, skill_metadata, skill_status
 from batten.sinks.contract import Message
 
-TYPES = frozenset(
+TYPES = frozenset(REPORTS) | frozenset(
     kind.TYPE
     for kind in (
         facts.SessionOpened,
@@ -55,30 +61,14 @@ TYPES = frozenset(
 
 _SANDBOX = frozenset(("workspace_violation", "read_only"))
 _FIREWALL = frozenset(("address_refused", "redirect_refused", "too_many_redirects"))
-_MUTATES = frozenset(("shell", "edit", "multi_edit", "file_write", "memory"))
-_RISKS = {"shell": "HIGH", "edit": "MEDIUM", "multi_edit": "MEDIUM", "file_write": "MEDIUM"}
-_CLOSES: dict[str, payloads.CloseReason] = {
+_CLOSES: dict[Outcome, payloads.CloseReason] = {
+    "completed": "COMPLETED",
     "interrupted": "USER_STOPPED",
     "cancelled": "USER_STOPPED",
-    "idle_timeout": "IDLE_TIMEOUT",
-    "ttl_expired": "TTL_EXPIRED",
-    "error": "ERROR",
     "denied": "POLICY_DENIED",
+    "hook_denied": "POLICY_DENIED",
 }
-_LONGEST = 200
-"""Characters of a summary: events carry no whole arguments or outputs."""
-
-
-class _Call(Struct):
-    """A tool call, as far as it is known."""
-
-    name: str
-    step: int
-    """The sequence of its proposal."""
-    summary: str
-    decided_by: str = ""
-    approval_id: str | None = None
-    input: Mapping[str, Any] = {}
+"""Why a session was closed, by how its last run ended; all other outcomes are errors."""
 
 
 class BusFold:
@@ -91,12 +81,17 @@ class BusFold:
         self._identity: dict[str, str] = {}
         self._workspace = ""
         self._surface = ""
-        self._calls: dict[str, _Call] = {}
+        self._calls = Calls(run_id)
         self._approvals: dict[str, str] = {}
         self._pending = 0
-        self._skills: dict[str, _Call] = {}
-        """Skills that were read, by name; they end with the run."""
-        self._executor = ""
+        self._opened_at = ""
+        self._prompt: dict[str, Any] | None = None
+        self._skills: dict[str, UsedSkill] = {}
+        """Skills that were read, by their calls; they end with the run."""
+        self._skill: UsedSkill | None = None
+        """The skill that was read last: what follows is its work."""
+        self._status: payloads.TurnStatus | None = None
+        """How the run ended."""
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
         fact = envelope.data
@@ -106,9 +101,9 @@ class BusFold:
             case facts.RunQueued():
                 yield from self._queued(envelope, fact)
             case facts.AssistantToolCallProposed():
-                self._propose(envelope, fact)
-            case facts.PolicyToolDecided() if fact.tool_call_id in self._calls:
-                self._calls[fact.tool_call_id].decided_by = fact.decided_by
+                self._calls.propose(fact, envelope.sequence)
+            case facts.PolicyToolDecided() if call := self._calls.open(fact.tool_call_id):
+                call.decided_by = fact.decided_by
                 if fact.verdict == "allow":
                     yield self._hit(envelope, fact.tool_call_id, "AUTO_APPROVED", fact.reason)
             case facts.PolicyToolBlocked():
@@ -126,7 +121,9 @@ class BusFold:
             case ToolEnded():
                 yield from self._ended(envelope, fact)
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
-                yield from self._outcomes(envelope, ending_of(fact).outcome)
+                yield from self._outcomes(envelope, fact)
+            case facts.Unknown():
+                yield from self._reported(envelope, fact)
             case _:
                 return
 
@@ -138,6 +135,7 @@ class BusFold:
         *,
         step: str | None = None,
         name: str = "",
+        source: str = "",
     ) -> Message:
         """`name` tells several events of one type and one fact apart."""
         event_id = f"{envelope.event_id}.{event_type.rpartition('.')[2]}{name}"
@@ -154,7 +152,7 @@ class BusFold:
             context,
             event_id=event_id,
             time=envelope.occurred_at,
-            source=self._source,
+            source=source or self._source,
         )
         return Message(
             message_id=event_id,
@@ -189,11 +187,16 @@ class BusFold:
         if isinstance(fact, facts.SessionOpened):
             self._identity = {} if fact.identity is UNSET else fact.identity
             self._workspace, self._surface = fact.workspace_path, fact.surface
+            self._opened_at = envelope.occurred_at
             yield self._lifecycle(envelope, "started")
             return
-        reason = _CLOSES.get(fact.reason.strip().lower(), "COMPLETED")
+        outcome: Outcome = "completed" if fact.outcome is UNSET else fact.outcome
         yield self._lifecycle(
-            envelope, "closed", close_reason=reason, close_message=fact.reason or None
+            envelope,
+            "closed",
+            close_reason=_CLOSES.get(outcome, "ERROR"),
+            close_message=fact.reason or None,
+            metadata={"outcome": outcome, **_lasted(self._opened_at, envelope.occurred_at)},
         )
 
     def _queued(self, envelope: Envelope, fact: facts.RunQueued) -> Iterator[Message]:
@@ -202,23 +205,53 @@ class BusFold:
         self._identity = identity_in(fact) or self._identity
         if is_new and fact.prior_run_id is not None and fact.parent_run_id is UNSET:
             yield self._lifecycle(envelope, "resumed")
+        if is_new and (variant := prompt_of(self._identity)) is not None:
+            yield self._select(envelope, variant)
 
-    def _propose(self, envelope: Envelope, fact: facts.AssistantToolCallProposed) -> None:
-        self._calls[fact.tool_call_id] = _Call(
-            fact.tool_name,
-            envelope.sequence,
-            _summary(fact.tool_name, fact.input),
-            input=fact.input,
+    def _select(self, envelope: Envelope, variant: PromptVariant) -> Message:
+        self._prompt = msgspec.to_builtins(variant)
+        data = payloads.prompt_variant(cast("dict[str, Any]", self._prompt), envelope.occurred_at)
+        return self._message(envelope, "maestro.events.prompt_variant.selected", data)
+
+    def _reported(self, envelope: Envelope, fact: facts.Unknown) -> Iterator[Message]:
+        try:
+            report = read_report(fact.type, fact.data)
+        except CallerError:  # the surfaces refuse it; an imported session may have it all the same
+            return
+        match report:
+            case PromptVariant():
+                yield self._select(envelope, report)
+            case EvalScore():
+                yield from self._scored(envelope, report)
+            case AmbientPlan():
+                name = fact.type.removeprefix("external.")
+                data = payloads.ambient_plan(
+                    name, msgspec.to_builtins(report), envelope.occurred_at
+                )
+                yield self._message(envelope, f"maestro.{name}", data, source=AMBIENT_SOURCE)
+            case None:
+                return
+
+    def _scored(self, envelope: Envelope, report: EvalScore) -> Iterator[Message]:
+        call_id = report.tool_call_id
+        call, execution = self._calls.known(call_id), self._calls.execution(call_id)
+        skill = self._skills.get(call_id, self._skill)
+        given: dict[str, Any] = msgspec.to_builtins(report) | {"passed": report.is_passed}
+        data = payloads.eval_score(
+            given.pop("tool_call_id"),
+            envelope.occurred_at,
+            tool_execution_id=execution,
+            tool_name=call.name if call else None,
+            prompt_metadata=self._prompt,
+            skill_metadata=skill.metadata if skill else None,
+            **given,
         )
-
-    def _step(self, tool_call_id: str) -> str | None:
-        """The id of the step: the place of its proposal, never the call's own id."""
-        call = self._calls.get(tool_call_id)
-        return None if call is None else f"step_{self._run_id.partition('_')[2]}_{call.step}"
-
-    def _execution(self, tool_call_id: str) -> str | None:
-        call = self._calls.get(tool_call_id)
-        return None if call is None else f"exec_{self._run_id.partition('_')[2]}_{call.step}"
+        step = self._calls.step(call_id)
+        yield self._message(envelope, "maestro.events.eval.scored", data, step=step)
+        if skill is not None and report.is_passed is False:
+            skill.evaluate(report, call.name if call else None, execution)
+            if self._status == "success":  # the run ended before anybody judged it
+                yield self._outcome(envelope, skill, "evaluation_failed")
 
     def _hit(
         self,
@@ -228,7 +261,7 @@ class BusFold:
         reason: str,
         request_id: str | None = None,
     ) -> Message:
-        call = self._calls.get(tool_call_id)
+        call = self._calls.open(tool_call_id)
         data = payloads.approval_hit(
             call.name if call else "tool",
             mode,
@@ -239,18 +272,18 @@ class BusFold:
             reason=reason or None,
         )
         return self._message(
-            envelope, "maestro.events.approval_hit", data, step=self._step(tool_call_id)
+            envelope, "maestro.events.approval_hit", data, step=self._calls.step(tool_call_id)
         )
 
     def _blocked(self, envelope: Envelope, fact: facts.PolicyToolBlocked) -> Iterator[Message]:
         yield self._hit(envelope, fact.tool_call_id, "DENY", fact.reason)
-        if fact.tool_call_id in self._calls:
+        if self._calls.open(fact.tool_call_id):
             yield self._result(envelope, fact.tool_call_id, "DENIED", error_message=fact.reason)
 
     def _asked(self, envelope: Envelope, fact: facts.ApprovalRequested) -> Iterator[Message]:
         self._approvals[fact.approval_id] = fact.tool_call_id
-        if fact.tool_call_id in self._calls:
-            self._calls[fact.tool_call_id].approval_id = fact.approval_id
+        if call := self._calls.open(fact.tool_call_id):
+            call.approval_id = fact.approval_id
         yield self._hit(
             envelope, fact.tool_call_id, "REQUIRE_APPROVAL", fact.policy_reason, fact.approval_id
         )
@@ -282,45 +315,49 @@ class BusFold:
             fact.tool_call_id,
             fact.tool_name,
             envelope.occurred_at,
-            tool_execution_id=self._execution(fact.tool_call_id),
+            tool_execution_id=self._calls.execution(fact.tool_call_id),
             tool_namespace="mcp" if is_mcp else "builtin",
             connector_id=fact.mcp_server if is_mcp else None,
-            mutates_resource=fact.kind in _MUTATES,
-            risk_level=f"RISK_LEVEL_{_RISKS.get(fact.kind, 'LOW')}",
-            safe_arguments=self._safe(fact.tool_call_id),
+            mutates_resource=fact.kind in MUTATES,
+            risk_level=f"RISK_LEVEL_{RISKS.get(fact.kind, 'LOW')}",
+            safe_arguments=self._calls.safe_arguments(fact.tool_call_id),
+            **self._identities(),
         )
-        step = self._step(fact.tool_call_id)
+        step = self._calls.step(fact.tool_call_id)
         yield self._message(envelope, "maestro.events.tool_call.attempted", data, step=step)
-        call = self._calls.get(fact.tool_call_id)
-        if fact.tool_name == "skill" and call is not None and fact.tool_call_id not in self._skills:
-            self._skills[fact.tool_call_id] = call
-            invoked = payloads.skill_invocation(
-                _skill(call),
-                fact.tool_call_id,
-                envelope.occurred_at,
-                invocation_id=self._execution(fact.tool_call_id),
-                tool_execution_id=self._execution(fact.tool_call_id),
-            )
-            yield self._message(envelope, "maestro.events.skill.invoked", invoked, step=step)
 
-    def _safe(self, tool_call_id: str) -> dict[str, str] | None:
-        call = self._calls.get(tool_call_id)
-        return {"command_summary": call.summary} if call and call.summary else None
+    def _identities(self) -> dict[str, Any]:
+        """The prompt and the skill that a call works with."""
+        skill = self._skill.metadata if self._skill else None
+        return {"prompt_metadata": self._prompt, "skill_metadata": skill}
+
+    def _invoked(self, envelope: Envelope, skill: UsedSkill) -> Message:
+        data = payloads.skill_invocation(
+            skill.metadata,
+            skill.tool_call_id,
+            envelope.occurred_at,
+            prompt_metadata=self._prompt,
+            invocation_id=skill.execution_id,
+            tool_execution_id=skill.execution_id,
+        )
+        step = self._calls.step(skill.tool_call_id)
+        return self._message(envelope, "maestro.events.skill.invoked", data, step=step)
 
     def _result(
         self, envelope: Envelope, call_id: str, status: payloads.ToolStatus, **more: Any
     ) -> Message:
-        call = self._calls.get(call_id)
+        call = self._calls.open(call_id)
         data = payloads.tool_result(
             call_id,
             status,
             envelope.occurred_at,
-            tool_execution_id=self._execution(call_id),
+            tool_execution_id=self._calls.execution(call_id),
             approval_request_id=call.approval_id if call else None,
+            **self._identities(),
             **more,
         )
         return self._message(
-            envelope, "maestro.events.tool_call.completed", data, step=self._step(call_id)
+            envelope, "maestro.events.tool_call.completed", data, step=self._calls.step(call_id)
         )
 
     def _ended(self, envelope: Envelope, fact: ToolEnded) -> Iterator[Message]:
@@ -328,20 +365,23 @@ class BusFold:
         problem: str | None = None
         if not isinstance(fact, facts.ToolCompleted):
             status = "CANCELLED" if isinstance(fact, facts.ToolCancelled) else "FAILED"
-            problem = _cut(str(getattr(fact, "error", "")))
+            problem = cut_short(str(getattr(fact, "error", "")))
         kind = getattr(fact, "error_kind", UNSET)
         code = kind if isinstance(kind, str) else None
+        read = self._read_skill(fact)
         yield self._result(
             envelope,
             fact.tool_call_id,
             status,
             duration_ms=fact.duration_ms,
-            safe_output={"summary": _cut(fact.summary)} if fact.summary else None,
+            safe_output={"summary": cut_short(fact.summary)} if fact.summary else None,
             error_code=code,
             error_message=problem or None,
         )
-        step = self._step(fact.tool_call_id)
-        call = self._calls.pop(fact.tool_call_id, None)
+        if read is not None:
+            yield self._invoked(envelope, read)
+        step = self._calls.step(fact.tool_call_id)
+        call = self._calls.end(fact.tool_call_id)
         if code in _SANDBOX:
             violation = payloads.sandbox_violation(
                 fact.tool_name,
@@ -352,13 +392,24 @@ class BusFold:
             )
             yield self._message(envelope, "maestro.events.sandbox_violation", violation, step=step)
         if code in _FIREWALL:
-            block = _firewall(fact, call, envelope.occurred_at, problem)
+            block = refused_address(fact, call, envelope.occurred_at, problem)
             yield self._message(envelope, "maestro.events.firewall_block", block, step=step)
         if isinstance(fact, facts.ToolCompleted) and fact.kind == "memory" and call is not None:
             learned = self._learned(fact, call, envelope)
             yield self._message(envelope, "maestro.events.context.learned", learned, step=step)
 
-    def _learned(self, fact: ToolEnded, call: _Call, envelope: Envelope) -> Mapping[str, Any]:
+    def _read_skill(self, fact: ToolEnded) -> UsedSkill | None:
+        """The skill whose instructions the model got by this call."""
+        call = self._calls.open(fact.tool_call_id)
+        if fact.tool_name != "skill" or not isinstance(fact, facts.ToolCompleted) or call is None:
+            return None
+        metadata = skill_metadata(str(call.input.get("name", "unknown")), fact)
+        execution = self._calls.execution(fact.tool_call_id)
+        self._skill = UsedSkill(metadata, fact.tool_call_id, execution, call.step)
+        self._skills[fact.tool_call_id] = self._skill
+        return self._skill
+
+    def _learned(self, fact: ToolEnded, call: Call, envelope: Envelope) -> Mapping[str, Any]:
         statement = str(call.input.get("content", ""))
         scope = str(call.input.get("scope", "project"))
         digest = sha256(f"{self._workspace}\0{scope}\0{statement}".encode()).hexdigest()
@@ -372,58 +423,48 @@ class BusFold:
             at=envelope.occurred_at,
             subject_key=self._workspace or None,
             tool_call_id=fact.tool_call_id,
-            tool_execution_id=f"exec_{self._run_id.partition('_')[2]}_{call.step}",
+            tool_execution_id=self._calls.execution(fact.tool_call_id),
         )
 
-    def _outcomes(self, envelope: Envelope, outcome: Outcome) -> Iterator[Message]:
-        """The outcome of each skill that the run used is the outcome of the run."""
-        status: payloads.TurnStatus = "error"
-        if outcome == "completed":
-            status = "success"
-        elif outcome in ("cancelled", "interrupted"):
-            status = "aborted"
-        for call_id, call in self._skills.items():
-            event_type, data = payloads.skill_outcome(
-                _skill(call),
-                status,
-                envelope.occurred_at,
-                tool_call_id=call_id,
-                error_category=None if status == "success" else outcome,
+    def _outcomes(
+        self, envelope: Envelope, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled
+    ) -> Iterator[Message]:
+        """The outcome of each skill that the run used is the outcome of the run, unless it was
+        found to be bad.
+        """
+        self._status = skill_status(fact)
+        problem = cut_short(fact.message) if isinstance(fact, facts.RunFailed) else None
+        for skill in self._skills.values():
+            is_bad = self._status == "success" and skill.evaluation
+            yield self._outcome(
+                envelope,
+                skill,
+                "evaluation_failed" if is_bad else self._status,
+                error_category=None if self._status == "success" else ending_of(fact).outcome,
+                error_message=problem,
             )
-            yield self._message(envelope, event_type, data, name=f".{call.step}")
+
+    def _outcome(
+        self, envelope: Envelope, skill: UsedSkill, status: payloads.TurnStatus, **more: Any
+    ) -> Message:
+        found = skill.evaluation if status == "evaluation_failed" else {}
+        event_type, data = payloads.skill_outcome(
+            skill.metadata,
+            status,
+            envelope.occurred_at,
+            prompt_metadata=self._prompt,
+            invocation_id=skill.execution_id,
+            tool_call_id=skill.tool_call_id,
+            tool_execution_id=skill.execution_id,
+            **{**more, **found},
+        )
+        return self._message(envelope, event_type, data, name=f".{skill.step}")
 
 
-def _skill(call: _Call) -> dict[str, Any]:
-    name = str(call.input.get("name", "unknown"))
-    return {"name": name, "hash": f"sha256:{sha256(name.encode()).hexdigest()}", "source": "local"}
-
-
-def _firewall(fact: ToolEnded, call: _Call | None, at: str, problem: str | None) -> dict[str, Any]:
-    url = str(call.input.get("url", "")) if call else ""
+def _lasted(opened_at: str, closed_at: str) -> dict[str, str]:
+    """How long a session was open, in the strings that metadata are made of."""
     try:
-        parts = urlsplit(url)
-        host, port, scheme = parts.hostname or "", parts.port, parts.scheme
-    except ValueError:
-        host, port, scheme = "", None, ""
-    return payloads.firewall_block(
-        fact.tool_name,
-        host or fact.tool_name,
-        at,
-        protocol=scheme or None,
-        port=port or {"https": 443, "http": 80}.get(scheme),
-        reason=problem,
-    )
-
-
-def _summary(tool: str, arguments: Mapping[str, Any]) -> str:
-    """A line about a call: its command, path, address or pattern, cut short."""
-    for name in ("command", "file_path", "path", "url", "pattern", "query", "name"):
-        value = arguments.get(name)
-        if isinstance(value, str) and value.strip():
-            return _cut(value)
-    return tool
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+        took = datetime.fromisoformat(closed_at) - datetime.fromisoformat(opened_at)
+    except ValueError:  # its beginning was pruned
+        return {}
+    return {"duration_ms": str(round(took.total_seconds() * 1000))}

@@ -154,6 +154,11 @@ def eval_score(tool_call_id: str, at: str, **more: Any) -> Data:
     }
 
 
+def ambient_plan(name: str, plan: Metadata, at: str) -> Data:
+    """`name`: that of the event without `maestro.`."""
+    return {**plan, f"{name.rpartition('.')[2].removeprefix('cost_')}_at": at}
+
+
 def duration(milliseconds: float) -> str:
     """A duration as protobuf spells it in JSON: `1.234s`."""
     return f"{round(milliseconds) / 1000:.3f}s"

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.envelope import Envelope
+from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.outcomes import Outcome, ending_of
 from batten.sinks.contract import Message
 from batten.sinks.webhooks.subscription import Subscription, WebhookEvent
@@ -29,6 +30,8 @@ TYPES = frozenset(
         facts.TaskCreated,
         facts.PolicyToolBlocked,
         facts.CostBudgetExceeded,
+        facts.MacpSessionBound,
+        facts.MacpFrameObserved,
     )
 )
 _STATUSES: dict[WebhookEvent, str] = {
@@ -52,6 +55,8 @@ class WebhookFold:
         self._wanted = subscription
         self._workspace = ""
         self._task = ""
+        self._kind = ""
+        """Of the run; empty before it is queued."""
         self._is_child = False
         self._has_started = False
         self._status = ""
@@ -70,15 +75,19 @@ class WebhookFold:
                 self._workspace = fact.workspace_path
                 self._task = fact.task_id
             case facts.RunQueued():
-                is_first = not self._workspace
+                is_first = not self._kind
+                self._kind = fact.kind
                 self._workspace = fact.workspace_path
                 self._task = envelope.task_id or ""
                 self._is_child = fact.parent_run_id is not UNSET
                 if is_first:
                     yield "run.queued", None
-            case facts.RunStarted() if not self._has_started:
-                self._has_started = True
-                yield "run.started", None
+            case facts.RunStarted() if self._kind != "coordination":
+                yield from self._starts()
+            case facts.MacpSessionBound():
+                yield from self._starts()
+            case facts.MacpFrameObserved() if fact.kind == "session_snapshot":
+                yield from self._starts()
             case facts.RunFinished():
                 yield "run.completed", "completed"
             case facts.RunFailed():
@@ -103,6 +112,12 @@ class WebhookFold:
                 yield "cost.budget_exceeded", None
             case _:
                 pass
+
+    def _starts(self) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
+        """A run that observes a session starts with the session."""
+        if not self._has_started:
+            self._has_started = True
+            yield "run.started", None
 
     def _waits(self) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
         self._pending += 1
@@ -131,18 +146,17 @@ class WebhookFold:
         message_id = f"{envelope.event_id}.{event}"
         body: dict[str, Any] = {
             "event": event,
-            "runId": envelope.run_id,
+            "runId": shown_run_id(envelope.run_id),
             "status": self._status,
             "timestamp": envelope.occurred_at,
+            "journalId": envelope.run_id,
         }
         if envelope.task_id or self._task:
             body["taskId"] = envelope.task_id or self._task
         if envelope.session_id:
             body["sessionId"] = envelope.session_id
         if self._wanted.body == "full":
-            data = msgspec.to_builtins(envelope.data)
-            for name in _LEFT_OUT:
-                data.pop(name, None)
+            data = _data(envelope.data)
             if outcome is not None:
                 data["outcome"] = outcome
             if isinstance(envelope.data, facts.RunFailed):
@@ -155,3 +169,23 @@ class WebhookFold:
             occurred_at=envelope.occurred_at,
             body=msgspec.json.encode(body),
         )
+
+
+def shown_run_id(run_id: str) -> str:
+    """A run's id as the control plane spells it; that of a session's own stream stays."""
+    return to_uuid(run_id) if is_ulid(run_id) else run_id
+
+
+def _data(fact: facts.Fact) -> dict[str, Any]:
+    if isinstance(fact, facts.MacpSessionBound | facts.MacpFrameObserved):
+        return {"sessionId": fact.session_id, "modeName": _mode(fact)}
+    data: dict[str, Any] = msgspec.to_builtins(fact)
+    for name in _LEFT_OUT:
+        data.pop(name, None)
+    return data
+
+
+def _mode(fact: facts.MacpSessionBound | facts.MacpFrameObserved) -> str:
+    if isinstance(fact, facts.MacpSessionBound):
+        return fact.mode
+    return str(fact.detail.get("modeName") or "")

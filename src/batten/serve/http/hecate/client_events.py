@@ -1,6 +1,7 @@
 """The row for events that clients add to a run."""
 
 from batten.contract.facts import Unknown
+from batten.contract.reports import read_report
 from batten.journal.recorder import redact_fact
 from batten.protocols.hecate.events import AppendEvent, EventReply, payload_of
 from batten.protocols.hecate.streams import event_reply
@@ -14,6 +15,7 @@ async def append_event(call: Call) -> Reply:
     body: AppendEvent = call.body
     row = await service.tasks.run(call.params["task_id"], call.params["run_id"])
     data = {**payload_of(body), "by": call.principal.name}
+    read_report(body.type, data)
     fact = redact_fact(Unknown(body.type, data), service.tasks.redactor)
     [stored] = await service.journal.append(row.run_id, [fact], fence=None)
     return Reply(event_reply(stored))

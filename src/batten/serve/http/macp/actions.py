@@ -15,7 +15,7 @@ from batten.protocols.macp.emitting import run_uuid
 from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.state import ProjectedState
 from batten.serve.http.errors import HttpError
-from batten.serve.http.macp.runs import read_run_id, run_id_of
+from batten.serve.http.macp.runs import journal_run, run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
 from batten.session.history import prompts_of
@@ -169,7 +169,7 @@ async def _each(call: Call, done: str, act: Callable[[str], Awaitable[None]]) ->
     async def one(given: str) -> BatchItem:
         async with gate:
             try:
-                await act(read_run_id(given))
+                await act(journal_run(given, "runIds"))
             except BattenError as error:
                 return BatchItem(run_id=given, status="failed", error=error.message)
             return BatchItem(run_id=given, status=done)

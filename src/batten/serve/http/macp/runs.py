@@ -1,16 +1,13 @@
 """The rows of a run: its record, its state and its canonical events."""
 
-import math
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from batten.contract.envelope import timestamp
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
-from batten.serve.http.validation import invalid
+from batten.serve.http.validation import instant, invalid
 
 if TYPE_CHECKING:  # loaded with the first request
     from batten.protocols.macp.records import RunRecord
@@ -49,8 +46,8 @@ async def list_events(call: Call) -> Reply:
     types = "" if asked.type is UNSET else asked.type
     wanted = EventFilter(
         after_seq=asked.after_seq,
-        after_ts=_instant("afterTs", asked.after_ts),
-        before_ts=_instant("beforeTs", asked.before_ts),
+        after_ts=instant("afterTs", asked.after_ts),
+        before_ts=instant("beforeTs", asked.before_ts),
         types=frozenset(name.strip() for name in types.split(",") if name.strip()),
     )
     found = await service.views.events(run_id_of(call), wanted, asked.limit)
@@ -69,30 +66,16 @@ async def list_events(call: Call) -> Reply:
 
 def run_id_of(call: Call) -> str:
     """The journal's id of the run that the path names."""
-    return read_run_id(call.params["id"])
+    return journal_run(call.params["id"], "id")
 
 
-def read_run_id(run_id: str) -> str:
-    """The journal's id of a run that a client names by its UUID."""
+def journal_run(run_id: str, field: str) -> str:
+    """The journal's id of the run with this UUID, which `field` of a request gave."""
     from batten.control.views.views import journal_id
 
     if _UUID.fullmatch(run_id) is None:
-        raise invalid("Validation failed (uuid is expected)", "id")
+        raise invalid("Validation failed (uuid is expected)", field)
     return journal_id(run_id)
-
-
-def _instant(name: str, given: str | UnsetType) -> str:
-    """A time as events spell it, in whole milliseconds; empty for none."""
-    if given is UNSET:
-        return ""
-    try:
-        read = datetime.fromisoformat(given)
-        moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        example = "2026-01-31T12:00:00Z"
-        raise invalid(f"`{name}` must be an ISO 8601 time, such as {example}", name) from error
-    seconds = int(moment.replace(microsecond=0).timestamp())
-    return timestamp((seconds * 1000 + math.ceil(moment.microsecond / 1000)) * 1_000_000)
 
 
 def _row(path: str, handler: Any, summary: str, query: Any = None) -> Route:

@@ -8,10 +8,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from batten.contract.errors import BattenError
-from batten.control.described.overdue import Overdue
+from batten.control.artifacts import Artifacts
+from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
 from batten.serve.http.fanout import Fanout
+from batten.serve.http.macp.observing import Observing
 from batten.serve.http.plane_watch import PlaneWatch
 from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings
@@ -39,24 +41,30 @@ class RunService:
         settings: ControlPlaneSettings,
         tasks: Tasks,
         fanout: Fanout,
+        observer: Observing,
         recorder: SinkService,
     ) -> None:
         self.settings = settings
         self.fanout = fanout
         self.tasks = tasks
         """Creates and cancels runs of agents."""
+        self.artifacts = Artifacts(tasks, Patches(tasks))
+        self.observer = observer
+        """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
+        self.recorder = recorder
+        """Keeps the audit log."""
         self.journal = journal
         self.watch = PlaneWatch(settings.runtime_kind)
-        """Knows the runtime elsewhere, once there is one."""
+        """Knows the runtime elsewhere, if there is one."""
+        observer.link.timed = self.watch.timed
+        self.watch.breaker = observer.link.breaker
+        if settings.runtime_address:
+            self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
         self._described: DescribedRuns | None = None
         self._cancelling: Cancelling | None = None
-        self.recorder = recorder
-        """Writes the audit log."""
-        self.runtime: RuntimeClient | None = None
-        """The runtime elsewhere, once there is one."""
         self.callback_hosts: tuple[str, ...] = ()
         """Hosts and ranges that callbacks may be at although they are not public."""
         self.has_runtime: Callable[[], bool] = bool
@@ -95,6 +103,11 @@ class RunService:
         return self._cancelling
 
     @property
+    def runtime(self) -> "RuntimeClient | None":
+        """The runtime elsewhere, if the settings name one."""
+        return self.observer.runtime
+
+    @property
     def registries(self) -> str:
         """The file of the modes and policies of the runtime of this home."""
         from batten.control.coordination.registries import FILE
@@ -115,13 +128,7 @@ class RunService:
             _log.warning("views of deleted runs stay until the next sweep: %s", error)
 
     async def run(self) -> None:
-        """Until cancelled: keep the views, and end runs whose session does not open."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_views())
-            group.create_task(Overdue(self.journal, self.settings.session_poll_timeout_ms).run())
-
-    async def _keep_views(self) -> None:
-        """Keep the views behind the journal, so that reads stay cheap."""
+        """Until cancelled: keep the views behind the journal, so that reads stay cheap."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SWEEP_S):

@@ -4,18 +4,36 @@ from msgspec.structs import replace
 
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import CONTROL_CODES, ControlPlaneEdge, control_error
-from batten.serve.http.macp import actions, creating, removed, runs, streams
+from batten.serve.http.macp import (
+    actions,
+    admin,
+    compare,
+    creating,
+    export,
+    observability,
+    removed,
+    replay,
+    runs,
+    runtime,
+    streams,
+)
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
 _ROUTES = (
     *runs.ROUTES,
     *streams.ROUTES,
+    *replay.ROUTES,
+    *export.ROUTES,
+    *compare.ROUTES,
+    *observability.ROUTES,
     *creating.ROUTES,
     *actions.ROUTES,
     *removed.ROUTES,
+    *runtime.ROUTES,
+    *admin.ROUTES,
 )
-_PREFIXES = ("/runs",)
+_PREFIXES = ("/runs", "/runtime", "/admin")
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
 

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.serve.http.sinks.service import SinkService
 from batten.serve.http.table import Call, Route
+from batten.serve.http.validation import instant
 from batten.sinks.audit.entry import AuditEntry
 from batten.sinks.audit.log import AuditQuery
 
@@ -16,7 +17,9 @@ class AuditParameters(Struct, frozen=True, kw_only=True, rename="camel"):
     resource: str | UnsetType = UNSET
     resource_id: str | UnsetType = UNSET
     created_after: str | UnsetType = UNSET
+    """Only entries after this ISO 8601 time."""
     created_before: str | UnsetType = UNSET
+    """Only entries before this ISO 8601 time."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     offset: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
 
@@ -39,8 +42,8 @@ async def list_entries(call: Call) -> AuditPage:
         action=asked.action or "",
         resource=asked.resource or "",
         resource_id=asked.resource_id or "",
-        created_after=asked.created_after or "",
-        created_before=asked.created_before or "",
+        created_after=instant("createdAfter", asked.created_after, is_down=True),
+        created_before=instant("createdBefore", asked.created_before),
         limit=asked.limit,
         offset=asked.offset,
     )

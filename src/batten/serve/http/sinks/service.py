@@ -9,7 +9,7 @@ from batten.journal.contract import Journal
 from batten.serve.http.table import Call
 from batten.sinks.audit.log import AuditLog
 from batten.sinks.store import SinkStore
-from batten.sinks.webhooks.subscription import Subscriptions
+from batten.sinks.webhooks.subscription import Subscriptions, sink_name
 
 _CATCH_UP_S = 30.0
 _log = logging.getLogger("batten.sinks")
@@ -56,14 +56,38 @@ class SinkService:
 
     async def record_removal(self, call: Call, action: str, resource: str, name: str) -> None:
         """Record a removal before it is done, and first what the removed facts tell."""
-        await self.audit.catch_up(self.journal)
+        await self.catch_up()
         self.record(call, action, resource, name)
+
+    async def catch_up(self) -> None:
+        await self.audit.catch_up(self.journal)
+
+    async def remove_before(self, cutoff: str, batch: int) -> dict[str, int]:
+        """Remove entries of the audit log and deliveries of webhooks from before this time."""
+        entries = 0
+        while gone := self.audit.remove_before(cutoff, batch):
+            entries += gone
+            await asyncio.sleep(0)  # requests go on between two batches
+        deliveries = 0
+        if SinkStore.exists(self._home):
+            deliveries = self.store.remove_before(sink_name(""), cutoff)
+        return {"audit": entries, "deliveries": deliveries}
+
+    def record_sweep(self, cutoff: str, removed: dict[str, int]) -> None:
+        """Record that old data was removed."""
+        self.audit.append(
+            actor="retention",
+            actor_type="system",
+            action="retention.run",
+            resource="retention",
+            details={"before": cutoff, "removed": removed},
+        )
 
     async def run(self) -> None:
         """Until cancelled: keep the audit log behind the journal, so that removals lose nothing."""
         while True:
             try:
-                await self.audit.catch_up(self.journal)
+                await self.catch_up()
             except BattenError as error:
                 _log.warning("the audit log is not complete: %s", error)
             await asyncio.sleep(_CATCH_UP_S)

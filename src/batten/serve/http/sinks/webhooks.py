@@ -10,6 +10,7 @@ from batten.contract.outcomes import Outcome
 from batten.serve.http.sinks.service import SinkService
 from batten.serve.http.table import Call, Reply, Route
 from batten.sinks.store import Entry, Status
+from batten.sinks.webhooks.fold import shown_run_id
 from batten.sinks.webhooks.subscription import Change, Subscription, WebhookEvent, sink_name
 
 _MASK = "********"
@@ -138,9 +139,8 @@ async def change(call: Call) -> WebhookObject:
 async def delete(call: Call) -> Reply:
     service: SinkService = call.service
     webhook_id = call.params["webhook_id"]
-    if not service.subscriptions.delete(webhook_id):
-        raise NotFound(f"there is no webhook {webhook_id[:100]}")
-    service.record(call, "webhook.deleted", "webhook", webhook_id)
+    if service.subscriptions.delete(webhook_id):
+        service.record(call, "webhook.deleted", "webhook", webhook_id)
     return Reply(status=204)
 
 
@@ -190,7 +190,7 @@ def _delivery(entry: Entry) -> Delivery:
         id=entry.id,
         message_id=entry.message.message_id,
         event=entry.message.type,
-        run_id=entry.message.run_id,
+        run_id=shown_run_id(entry.message.run_id),
         status=_SHOWN[entry.status],
         attempts=entry.attempts,
         response_status=entry.answer,
@@ -250,11 +250,10 @@ ROUTES = (
         method="DELETE",
         path=_ONE,
         handler=delete,
-        summary="End a subscription, with its log",
+        summary="End a subscription, with its log; of an unknown one there is nothing to end",
         tag=_TAG,
         scope="admin",
         status=204,
-        errors=("not_found",),
     ),
     Route(
         method="GET",

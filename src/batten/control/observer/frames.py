@@ -1,0 +1,128 @@
+"""What a runtime tells, as facts of the run that observes it."""
+
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from batten.contract import facts
+from batten.contract.facts import Fact
+from batten.control.coordination.records import LARGEST_PAYLOAD, Keeping, Written
+from batten.control.observer.contract import Said, SessionSnapshot, StreamError
+from batten.journal.contract import Body
+from batten.journal.keeping import artifact_created, sealed_artifact
+from batten.protocols.macp.json_values import object_of
+from batten.protocols.macp.payloads import decode_payload, text_of
+from batten.protocols.macp.redaction import redact
+
+_LARGEST_DETAIL = 48 * 1024
+"""Bytes of a payload's readable form; only short texts are kept of a larger one."""
+_LONGEST_TEXT = 4000
+
+
+def snapshot_fact(told: SessionSnapshot, *, state: str = "") -> facts.MacpFrameObserved:
+    """A session as it was told; `state` in place of its own."""
+    return facts.MacpFrameObserved(
+        kind="session_snapshot",
+        session_id=told.session_id,
+        detail={
+            "state": f"SESSION_STATE_{state or told.state}",
+            "modeName": told.mode,
+            "modeVersion": told.mode_version,
+            "configurationVersion": told.configuration_version,
+            "policyVersion": told.policy_version,
+            "initiator": told.initiator,
+            "participants": list(told.participants),
+            "startedAtUnixMs": told.started_at_unix_ms,
+            "expiresAtUnixMs": told.expires_at_unix_ms,
+            **({"contextId": told.context_id} if told.context_id else {}),
+            **({"extensionKeys": list(told.extension_keys)} if told.extension_keys else {}),
+        },
+    )
+
+
+def status_fact(session_id: str, status: str, detail: str = "") -> facts.MacpFrameObserved:
+    """The observer lost the session's stream, or has it again."""
+    told = {"status": status, "detail": detail} if detail else {"status": status}
+    return facts.MacpFrameObserved(kind="stream_status", session_id=session_id, detail=told)
+
+
+def write_error(told: StreamError, session_id: str, keeping: Keeping) -> Written:
+    detail: dict[str, Any] = {
+        "code": told.code,
+        "message": keeping.redactor.text(told.message),
+        "messageId": told.message_id,
+    }
+    if told.details:
+        detail["details"] = keeping.redactor.text(told.details)
+    fact = facts.MacpFrameObserved(
+        kind="stream_error",
+        session_id=session_id,
+        detail=detail,
+        message_id=told.message_id or UNSET,
+    )
+    return Written([fact], [])
+
+
+def write_said(
+    said: Said, run_id: str, session_id: str, ordinal: int, hidden: list[str], keeping: Keeping
+) -> Written:
+    """The facts of a message; `ordinal` is 0 for a signal. Its bytes are sealed if they hold a
+    secret, or what the patterns in `hidden` find.
+    """
+    detail, has_secret = _readable(said, hidden, keeping)
+    first: list[Fact] = []
+    bodies: list[Body] = []
+    places: dict[str, Any] = {}
+    summary = f"the payload of {said.message_type}"
+    if has_secret:
+        created, body = sealed_artifact(
+            keeping.journal, keeping.seal_key(), run_id, said.payload, summary=summary
+        )
+        places["sealed_artifact_id"] = created.artifact_id
+        first.append(created)
+        bodies.append(body)
+    elif len(said.payload) > LARGEST_PAYLOAD:
+        body = keeping.journal.inline(said.payload)
+        created = artifact_created(
+            "tool_result_blob", body, mime_type="application/x-protobuf", summary=summary
+        )
+        places["payload_artifact_id"] = created.artifact_id
+        first.append(created)
+        bodies.append(body)
+    else:
+        places["payload"] = b64encode(said.payload).decode()
+    fact = facts.MacpFrameObserved(
+        kind="envelope",
+        session_id=session_id,
+        detail=detail,
+        ordinal=ordinal or UNSET,
+        mode=said.mode,
+        message_id=said.message_id,
+        message_type=said.message_type,
+        sender=said.sender,
+        timestamp_unix_ms=said.timestamp_unix_ms,
+        **places,
+    )
+    return Written([*first, fact], bodies)
+
+
+def _readable(said: Said, hidden: list[str], keeping: Keeping) -> tuple[dict[str, Any], bool]:
+    """The payload for people, without secrets, and whether it holds any."""
+    plain = object_of(decode_payload(said.mode, said.message_type, said.payload).value) or {}
+    redactor = keeping.redactor.authored
+    clean, paths = redactor.value(plain)
+    masked: dict[str, Any] = redact(clean, hidden)
+    has_secret = bool(paths) or masked != clean
+    if redactor.contains(said.payload.decode("utf-8", "replace")) and not paths:
+        # It is in a field of bytes, whose readable form is base64.
+        has_secret = True
+        masked = {name: field for name, field in masked.items() if text_of(field) is None}
+    if len(msgspec.json.encode(masked)) > _LARGEST_DETAIL:
+        masked = {
+            name: field[:_LONGEST_TEXT] if isinstance(field, str) else field
+            for name, field in masked.items()
+            if isinstance(field, str | bool | int | float)
+        }
+    return masked, has_secret

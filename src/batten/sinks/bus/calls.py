@@ -1,0 +1,104 @@
+"""The tool calls of a run, as far as their events tell of them: no whole arguments or outputs."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from batten.contract import facts
+from batten.contract.facts.tool import ToolEnded
+from batten.sinks.bus import payloads
+
+MUTATES = frozenset(("shell", "edit", "multi_edit", "file_write", "memory"))
+RISKS = {"shell": "HIGH", "edit": "MEDIUM", "multi_edit": "MEDIUM", "file_write": "MEDIUM"}
+"""Kinds of tools; all others have a low risk."""
+_LONGEST = 200
+"""Characters of a summary."""
+_MOST_ENDED = 256
+"""Calls that are remembered after their end, for reports about them."""
+
+
+class Call(Struct):
+    """A tool call, as far as it is known."""
+
+    name: str
+    step: int
+    """The sequence of its proposal."""
+    summary: str
+    decided_by: str = ""
+    approval_id: str | None = None
+    input: Mapping[str, Any] = {}
+
+
+class Calls:
+    """Calls of one run by their ids: open ones, and those that ended last."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run = run_id.partition("_")[2]
+        self._open: dict[str, Call] = {}
+        self._ended: dict[str, Call] = {}
+
+    def propose(self, fact: facts.AssistantToolCallProposed, sequence: int) -> None:
+        summary = _summary(fact.tool_name, fact.input)
+        self._open[fact.tool_call_id] = Call(fact.tool_name, sequence, summary, input=fact.input)
+
+    def open(self, tool_call_id: str) -> Call | None:
+        return self._open.get(tool_call_id)
+
+    def known(self, tool_call_id: str) -> Call | None:
+        """An open call, or one that ended a while ago."""
+        return self._open.get(tool_call_id) or self._ended.get(tool_call_id)
+
+    def end(self, tool_call_id: str) -> Call | None:
+        call = self._open.pop(tool_call_id, None)
+        if call is not None:
+            if len(self._ended) >= _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
+            self._ended[tool_call_id] = Call(call.name, call.step, "")
+        return call
+
+    def step(self, tool_call_id: str) -> str | None:
+        """The id of the step: the place of its proposal, never the call's own id."""
+        call = self.known(tool_call_id)
+        return None if call is None else f"step_{self._run}_{call.step}"
+
+    def execution(self, tool_call_id: str) -> str | None:
+        call = self.known(tool_call_id)
+        return None if call is None else f"exec_{self._run}_{call.step}"
+
+    def safe_arguments(self, tool_call_id: str) -> dict[str, str] | None:
+        call = self.open(tool_call_id)
+        return {"command_summary": call.summary} if call and call.summary else None
+
+
+def refused_address(fact: ToolEnded, call: Call | None, at: str, why: str | None) -> payloads.Data:
+    """The data of a firewall's block."""
+    url = str(call.input.get("url", "")) if call else ""
+    try:
+        parts = urlsplit(url)
+        host, port, scheme = parts.hostname or "", parts.port, parts.scheme
+    except ValueError:
+        host, port, scheme = "", None, ""
+    return payloads.firewall_block(
+        fact.tool_name,
+        host or fact.tool_name,
+        at,
+        protocol=scheme or None,
+        port=port or {"https": 443, "http": 80}.get(scheme),
+        reason=why,
+    )
+
+
+def _summary(tool: str, arguments: Mapping[str, Any]) -> str:
+    """A line about a call: its command, path, address or pattern, cut short."""
+    for name in ("command", "file_path", "path", "url", "pattern", "query", "name"):
+        value = arguments.get(name)
+        if isinstance(value, str) and value.strip():
+            return cut_short(value)
+    return tool
+
+
+def cut_short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
