@@ -27,7 +27,9 @@ from tests.serve.http.wire import Toy, clients
 ROOT = Path(__file__).resolve().parents[3]
 TOY = openapi(surfaces(Boxes()), "1")
 
-_READING = frozenset(("POST /runs/compare", "POST /runs/batch/export", "POST /runs/{id}/replay"))
+_READING = frozenset(
+    f"POST /runs/{rest}" for rest in ("validate", "compare", "batch/export", "{id}/replay")
+)
 """Routes that change nothing, although they have a body."""
 
 
