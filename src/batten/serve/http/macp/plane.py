@@ -45,6 +45,7 @@ class ControlPlane:
             opener.journal, opener.home, self.settings, tasks, fanout, self._observer
         )
         self.runs.recorder = telling
+        self.runs.runtime = self._observer.runtime
         self.runs.callback_hosts = callback_hosts
         self.runs.has_runtime = lambda: bool(hosted.address)
         tasks.on_removed = self.runs.forget
