@@ -33,7 +33,7 @@ _SETTINGS = {
     "STREAM_BACKOFF_BASE_MS": "50",
     "STREAM_BACKOFF_MAX_MS": "500",
     "RUNTIME_CIRCUIT_BREAKER_RESET_MS": "300",
-    "RUNTIME_REQUEST_TIMEOUT_MS": "3000",
+    "RUNTIME_REQUEST_TIMEOUT_MS": "500",
     "SESSION_DISCOVERY_ENABLED": "false",
     "BATTEN_LEASE_S": "6",
 }
@@ -151,7 +151,7 @@ class Campaign:
 
     async def _pause(self, pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(self.random.uniform(0.05, 0.6))
+        await asyncio.sleep(self.random.uniform(0.05, 1.2))  # calls give up after 0.5
         os.kill(pid, signal.SIGCONT)
 
     async def ended(self, run_id: str, talk: Talk) -> list[dict[str, Any]]:
