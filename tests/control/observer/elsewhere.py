@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from batten.contract import facts
-from batten.contract.envelope import Envelope, decode
+from batten.contract.envelope import Envelope, decode, decode_fact
 from batten.contract.facts import Fact
 from batten.contract.ids import new_run_id
 from batten.control.coordination.records import Keeping
@@ -250,6 +250,17 @@ class Observing:
         ]
         assert [one.ordinal for one in found] == list(range(1, len(found) + 1))
         return found
+
+    async def until_said(self, run_id: str, count: int) -> None:
+        """Until so many messages of the session are stored."""
+        found = 0
+        async with asyncio.timeout(PATIENCE_S):
+            async for page in self.journal.follow(run_id, types=frozenset({FRAME})):
+                for stored in page:
+                    fact = decode_fact(stored.body)
+                    found += isinstance(fact, facts.MacpFrameObserved) and fact.ordinal is not UNSET
+                if found >= count:
+                    return
 
     async def states(self, run_id: str) -> list[str]:
         """The states of the session, as the events tell them."""
