@@ -71,8 +71,7 @@ async def clone(call: Call) -> Created:
     await service.views.record(run_id)
     asker = Asker(by=call.principal.name, traceparent=traceparent(call))
     made = await created(service, await service.described.clone(run_id, call.body, asker), asker)
-    if service.recorder is not None:
-        service.recorder.record(call, "run.cloned", "run", made.run_id, source=call.params["id"])
+    service.recorder.record(call, "run.cloned", "run", made.run_id, source=call.params["id"])
     return made
 
 
