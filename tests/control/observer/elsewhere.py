@@ -36,6 +36,7 @@ from tests.coordination.published import core, sdk
 from tests.serve.grpc.running import Server, running
 
 Found = TypeVar("Found", bound=Fact)
+FRAME = facts.MacpFrameObserved.TYPE
 DECISION = "macp.mode.decision.v1"
 PATIENCE_S = 60
 OBSERVER = "observer-token"
@@ -198,6 +199,13 @@ class Observing:
         self.journal = journal
         self.home = home
         self.observer = observer
+
+    async def followed(self, agents: Panel) -> str:
+        """A run whose session is open and observed."""
+        run_id = await describe(self.journal, agents.session_id)
+        await in_thread(agents.start)
+        await self.until(run_id, FRAME, 2)
+        return run_id
 
     async def told(self, run_id: str) -> list[Fact]:
         return [one.data for one in await self.envelopes(run_id)]

@@ -20,6 +20,7 @@ from batten.control.coordination import store
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.held import HeldSession
+from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import (
     Keeping,
@@ -33,20 +34,17 @@ from batten.control.coordination.registries import Registries
 from batten.control.coordination.run_facts import (
     LEASE_S,
     ending_facts,
-    new_stream,
-    opening_facts,
-    queued,
     taken_over,
 )
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
-from batten.coordination.engine import Accepted, Event
+from batten.coordination.engine import Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
 from batten.coordination.rejection import Rejection
 from batten.coordination.session import Session, is_overdue
-from batten.journal.contract import Journal, Lease, NewRun, RunRow
+from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import this_worker
 
 _log = logging.getLogger("batten.coordination")
@@ -113,7 +111,7 @@ class Runtime:
         await self._advance(held)
         if row.cancel_requested:
             await self._heed(held, await cancel_request(self.journal, row.run_id))
-        return held.lease is not None
+        return True
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
@@ -294,10 +292,10 @@ class Runtime:
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            if waiting is None:
-                held.lease = await self._create(held, accepted)
-            else:
-                held.lease = await self._claim(held, accepted)
+            store_start = create_run if waiting is None else claim_run
+            held.lease = await store_start(
+                self.keeping, self._worker_id, held.run_id, engine.session, accepted
+            )
         except BaseException as error:
             self._forget(held)
             created.set_exception(_not_found(message.session_id))
@@ -315,43 +313,6 @@ class Runtime:
         if held.engine.start_id != message.message_id:
             raise rules.already_exists(message.session_id)
         return Answer(held.engine.session.state, self.clock(), duplicate=True)
-
-    async def _create(self, held: HeldSession, accepted: Accepted) -> Lease | None:
-        session, journal = held.engine.session, self.journal
-        stream, opened = new_stream(session.session_id)
-        stored = journal.create(stream, opened)
-        written = write_events([accepted], session, held.run_id, self.keeping)
-        run = NewRun(
-            run_id=held.run_id,
-            kind="coordination",
-            worker_id=self._worker_id,
-            lease_s=LEASE_S,
-            task_id=stream.task_id,
-            session_id=stream.session_id,
-            first=True,
-        )
-        first = [queued(), *opening_facts(session, self._worker_id, self.keeping.redactor)]
-        created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
-        with suppress(Conflict):  # left by a start whose run was refused
-            await stored
-        lease, _ = await created
-        return lease
-
-    async def _claim(self, held: HeldSession, accepted: Accepted) -> Lease:
-        """Open the session in the run that waits for it. Raises `Conflict` if it waits no more."""
-        session, run_id = held.engine.session, held.run_id
-        lease = await self.journal.claim(run_id, self._worker_id, LEASE_S)
-        written = write_events([accepted], session, run_id, self.keeping)
-        opening = opening_facts(session, self._worker_id, self.keeping.redactor)
-        try:
-            await self.journal.append(
-                run_id, [*opening, *written.facts], fence=lease.fence, bodies=written.bodies
-            )
-        except BattenError:
-            with suppress(JournalError):
-                await self.journal.release(lease)
-            raise
-        return lease
 
     async def _receive(self, message: Message) -> Answer:
         held = await self._find(message.session_id)
@@ -448,7 +409,7 @@ class Runtime:
 
     async def _find(self, session_id: str) -> HeldSession | None:
         held = self._sessions.get(session_id)
-        if held is not None:
+        if held is not None and await self._is_stored(held):
             return held
         loading = self._loading.get(session_id)
         if loading is None:
@@ -467,6 +428,15 @@ class Runtime:
                 del self._loading[session_id]
             return loading.result()
         return await asyncio.shield(loading)
+
+    async def _is_stored(self, held: HeldSession) -> bool:
+        """Whether the journal has the session; one that has ended may have been deleted."""
+        if not held.engine.session.is_terminal:
+            return True
+        is_stored = await self.journal.run(held.run_id) is not None
+        if not is_stored:
+            self._forget(held)
+        return is_stored
 
     async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)

@@ -127,8 +127,7 @@ async def _delete(call: Call, run_id: str) -> None:
             f" task, by DELETE /hecate/v1/tasks/{row.task_id}",
             code="CONFLICT",
         )
-    if service.recorder is not None:
-        await service.recorder.record_removal(call, "run.deleted", "run", run_uuid(run_id))
+    await service.recorder.record_removal(call, "run.deleted", "run", run_uuid(run_id))
     await service.tasks.delete(row.task_id or "")
 
 
@@ -139,8 +138,7 @@ async def rebuild(call: Call) -> ProjectedState:
 
 def _record(call: Call, action: str, run_id: str, **details: Any) -> None:
     service: RunService = call.service
-    if service.recorder is not None:
-        service.recorder.record(call, action, "run", run_uuid(run_id), **details)
+    service.recorder.record(call, action, "run", run_uuid(run_id), **details)
 
 
 async def cancel_all(call: Call) -> list[BatchItem]:

@@ -71,14 +71,14 @@ async def clone(call: Call) -> Created:
     await service.views.record(run_id)
     asker = Asker(by=call.principal.name, traceparent=traceparent(call))
     made = await created(service, await service.described.clone(run_id, call.body, asker), asker)
-    if service.recorder is not None:
-        service.recorder.record(call, "run.cloned", "run", made.run_id, source=call.params["id"])
+    service.recorder.record(call, "run.cloned", "run", made.run_id, source=call.params["id"])
     return made
 
 
 async def created(service: RunService, made: Made, asker: Asker) -> Created:
     """The answer for a new run, or for the one that an idempotency key has made before."""
     if made.is_new:
+        service.observer.look()
         parent = parse_traceparent(asker.traceparent)
         return Created(
             run_id=run_uuid(made.run_id),

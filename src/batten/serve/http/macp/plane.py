@@ -42,9 +42,8 @@ class ControlPlane:
         self._telling = telling
         self._observer = Observing(opener, self.settings, hosted)
         self.runs = RunService(
-            opener.journal, opener.home, self.settings, tasks, fanout, self._observer
+            opener.journal, opener.home, self.settings, tasks, fanout, self._observer, telling
         )
-        self.runs.recorder = telling
         self.runs.callback_hosts = callback_hosts
         self.runs.has_runtime = lambda: bool(hosted.address)
         tasks.on_removed = self.runs.forget

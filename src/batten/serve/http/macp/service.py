@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # loaded with the first request
     from batten.control.described.creation import DescribedRuns
     from batten.control.described.runtimes import RuntimeClient
     from batten.control.views.views import Views
-    from batten.serve.http.sinks.service import SinkService
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
@@ -46,6 +45,7 @@ class RunService:
         tasks: Tasks,
         fanout: Fanout,
         observer: Observing,
+        recorder: SinkService,
     ) -> None:
         self.settings = settings
         self.fanout = fanout
@@ -54,7 +54,7 @@ class RunService:
         self.artifacts = Artifacts(tasks, Patches(tasks))
         self.observer = observer
         """Follows sessions elsewhere; `observer.link` is the way to the runtime."""
-        self.recorder: SinkService | None = None
+        self.recorder = recorder
         """Keeps the audit log."""
         self.journal = journal
         self.watch = PlaneWatch(settings.runtime_kind)
@@ -69,8 +69,6 @@ class RunService:
         self._views: Views | None = None
         self._described: DescribedRuns | None = None
         self._cancelling: Cancelling | None = None
-        self.runtime: RuntimeClient | None = None
-        """The runtime elsewhere, once there is one."""
         self.callback_hosts: tuple[str, ...] = ()
         """Hosts and ranges that callbacks may be at although they are not public."""
         self.has_runtime: Callable[[], bool] = bool
@@ -117,6 +115,11 @@ class RunService:
             )
         self._cancelling.runtime = self.runtime
         return self._cancelling
+
+    @property
+    def runtime(self) -> "RuntimeClient | None":
+        """The runtime elsewhere, if the settings name one."""
+        return self.observer.runtime
 
     @property
     def registries(self) -> str:
