@@ -29,8 +29,8 @@ from batten.control.views.run_events import RunEvents
 from batten.control.views.store import EventFilter, EventList, Moved, ViewStore
 from batten.control.views.tables import event_row
 from batten.journal.contract import Journal, RunRow, Stored
-from batten.protocols.macp.emitting import run_uuid
 from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.ids import run_uuid
 from batten.protocols.macp.metrics import RunMetrics
 from batten.protocols.macp.normaliser import normalise
 from batten.protocols.macp.projection import project, state_of
