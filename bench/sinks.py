@@ -74,8 +74,7 @@ async def _measured(home: str, kind: str, events: int) -> list[float]:
     with _Receiver(hangs="hang" in kind) as receiver:
         process = None if kind == "no sinks" else _sinks(home, receiver.url)
         try:
-            if process is not None:
-                await asyncio.sleep(_STARTS_S)
+            await asyncio.sleep(_STARTS_S)
             waits: list[float] = []
             while len(waits) < events:
                 await _append(journal, waits)
