@@ -157,4 +157,4 @@ def _refuse_redirect(url: str) -> None:
 
 
 def _failed(message: str) -> ProviderError:
-    return ProviderError(message, code="INTERNAL_ERROR")
+    return ProviderError(message, code="callback_failed")
