@@ -237,12 +237,18 @@ def _runtime(panel: "Panel", opener: "SessionOpener") -> "Runtime":
     from batten.coordination.registry import PolicyRegistry
     from batten.redact.redactor import Redactor
     from batten.redact.seal import SealKey
+    from batten.settings.control_plane import read_control_plane
 
     registry = PolicyRegistry()
     if panel.policy != DEFAULT:
         registry = registry.register(panel.policy)
-    redactor = Redactor.from_environment(opener.base.environ)
-    keeping = Keeping(opener.journal, redactor, partial(SealKey.load, opener.home))
+    environ = opener.base.environ
+    keeping = Keeping(
+        opener.journal,
+        Redactor.from_environment(environ),
+        partial(SealKey.load, opener.home),
+        read_control_plane(environ).macp_redact_patterns,
+    )
     return Runtime(keeping, Registries(policies=registry))
 
 

@@ -48,6 +48,8 @@ class Keeping(Struct, frozen=True):
     journal: Journal
     redactor: Redactor
     seal_key: Callable[[], SealKey]
+    patterns: tuple[str, ...] = ()
+    """Texts that canonical events of new sessions do not show."""
 
 
 class Written(Struct, frozen=True):
@@ -57,7 +59,7 @@ class Written(Struct, frozen=True):
     bodies: list[Body]
 
 
-def bound(session: Session) -> facts.MacpSessionBound:
+def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
     """What a session is bound to, for its run's first facts."""
     policy, descriptor = session.policy.descriptor, session.descriptor
     extension: BoundMode | msgspec.UnsetType = UNSET
@@ -84,6 +86,7 @@ def bound(session: Session) -> facts.MacpSessionBound:
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
+        redact=list(patterns) or UNSET,
     )
 
 

@@ -7,22 +7,21 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.facts import Fact
-from batten.control.coordination.records import bound
+from batten.control.coordination.records import Keeping, bound
 from batten.coordination.engine import Accepted, Changed, Event
 from batten.coordination.session import Session
 from batten.journal.appending import lease_end
 from batten.journal.contract import RunRow
 from batten.journal.workers import has_exited, is_abandoned
-from batten.redact.redactor import Redactor
 
 LEASE_S = 60.0
 _LONGEST_INTENT = 4000
 """Characters of the intent in the run's prompt; the message has all of it."""
 
 
-def first_facts(session: Session, worker_id: str, redactor: Redactor) -> list[Fact]:
+def first_facts(session: Session, worker_id: str, keeping: Keeping) -> list[Fact]:
     """The facts before SessionStart."""
-    intent = redactor.authored.text(session.intent or session.descriptor.title)
+    intent = keeping.redactor.authored.text(session.intent or session.descriptor.title)
     return [
         facts.RunQueued(
             kind="coordination",
@@ -35,7 +34,7 @@ def first_facts(session: Session, worker_id: str, redactor: Redactor) -> list[Fa
         ),
         _started(worker_id),
         facts.UserMessage(turn_index=0, text=intent[:_LONGEST_INTENT]),
-        bound(session),
+        bound(session, keeping.patterns),
     ]
 
 

@@ -336,7 +336,7 @@ class Runtime:
             session_id=session_id,
             alone=True,
         )
-        first = first_facts(session, self._worker_id, self.keeping.redactor)
+        first = first_facts(session, self._worker_id, self.keeping)
         created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
         with suppress(Conflict):  # left by a start whose run was refused
             await stored
