@@ -50,7 +50,9 @@ ADDED = {
     "macp.message_accepted",
     "macp.session_changed",
     "macp.commitment_evaluated",
+    "macp.run_archived",
     "macp.run_described",
+    "macp.suspension_requested",
     "macp.frame_observed",
 }
 NEVER_IN_DATA = {"run", "steps", "artifacts", "snapshot", "trace_id"}

@@ -1,5 +1,8 @@
 """The variables of the control plane: what they mean, and what a service does not start with."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from batten.contract.errors import CallerError
@@ -99,3 +102,27 @@ def test_what_means_nothing_here_is_said_without_its_value() -> None:
         assert name in said
     assert "hunter2" not in said
     assert "short" not in said.replace("shorter", "")
+
+
+def shown(default: object) -> str:
+    """A default as the page has it."""
+    match default:
+        case bool():
+            return str(default).lower()
+        case str() | int():
+            return str(default)
+        case _:
+            assert default == ()
+            return ""
+
+
+def test_the_page_names_every_variable_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs/control-plane.md").read_text("utf-8")
+    table = page.split("\n## Variables\n", 1)[1].split("\n## ", 1)[0]
+    documented = dict(re.findall(r"^\| `([A-Z_]+)` \| (\S*) ?\|", table, re.MULTILINE))
+    defaults = ControlPlaneSettings()
+    assert documented == {
+        name.upper(): shown(getattr(defaults, name)) for name in defaults.__struct_fields__
+    }
+    for name in ("DATABASE_URL", "REDIS_URL", "STREAM_HUB_STRATEGY"):
+        assert f"`{name}`" in table

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from batten.contract.errors import CallerError, ProviderError
-from batten.contract.identity import identity_of
+from batten.contract.identity import gateway_metadata, identity_of
 from batten.sinks.bus import payloads
 from batten.sinks.bus.correlation import (
     chronicle_metadata,
     correlation_of,
-    gateway_metadata,
     merged,
     principal_of,
     runtime_mode_of,
@@ -255,7 +254,7 @@ def test_span_attributes_and_gateway_metadata_carry_ids_only() -> None:
         "maestro.agent_run_id": "r",
         "maestro.surface": "MAESTRO_SURFACE_CLI",
     }
-    assert gateway_metadata(correlation, turn_id="3") == {
+    assert gateway_metadata({**correlation, "turn_id": "3"}) == {
         "workspace_id": "w",
         "run_id": "r",
         "agent_run_id": "r",
@@ -265,7 +264,7 @@ def test_span_attributes_and_gateway_metadata_carry_ids_only() -> None:
         "turn_id": "3",
         "surface": "maestro",
     }
-    assert gateway_metadata({}, run_id="r")["agent_run_id"] == "r"
+    assert gateway_metadata({"run_id": "r"})["agent_run_id"] == "r"
 
 
 def test_payloads_of_prompts_skills_scores_and_learning() -> None:

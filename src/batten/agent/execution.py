@@ -34,6 +34,7 @@ from batten.contract import errors, facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
 from batten.contract.outcomes import ENDINGS, Outcome
+from batten.contract.tracing import enter_run
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
 
@@ -316,6 +317,7 @@ class Execution:
             toolbox, live = deps.toolbox(deps, settings, self._depth), self.live_settings
             dispatch = Dispatch(deps, self.recorder, settings, toolbox, live, points)
             return OneCall(dispatch, deps.only_call, self.progress)
+        enter_run(self.run_id, self._session_id, deps.identity, is_traced=deps.is_traced)
         model = settings.models[0]
         if not self.progress.begun and not self._depth and (missing := deps.unavailable()):
             self.recorder.record(*missing)

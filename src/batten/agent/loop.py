@@ -28,6 +28,7 @@ from batten.agent.structured import Structured
 from batten.contract import facts
 from batten.contract.envelope import milliseconds_since
 from batten.contract.errors import ProviderError
+from batten.contract.identity import current_ids
 from batten.contract.ids import new_checkpoint_id
 from batten.contract.tracing import current_traceparent, traceparent_of
 from batten.journal.recorder import Recorder
@@ -144,6 +145,7 @@ class Loop:
         if self._deps.is_traced:
             span = traceparent_of(self._recorder.run_id, self._deps.identity, "turn", turn)
             current_traceparent.set(span)
+        current_ids.set({**current_ids.get(), "turn_id": str(turn)})
         self._recorder.record(
             facts.TurnStarted(
                 turn_index=turn,

@@ -5,6 +5,7 @@ belong to another run.
 """
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 
 VARIABLES: dict[str, tuple[str, ...]] = {
     "organization_id": ("MAESTRO_EVALOPS_ORG_ID", "EVALOPS_ORGANIZATION_ID"),
@@ -45,6 +46,27 @@ PREFIXES = {
 """Variables of any name: `MAESTRO_EVENT_BUS_ATTR_TASK_ID` is `attribute.task_id`."""
 
 _LONGEST = 512
+_GATEWAY = (
+    *("agent_id", "workspace_id", "objective_id", "run_id", "agent_run_id", "agent_run_step_id"),
+    *("session_id", "maestro_session_id", "trace_id", "turn_id", "tool_call_id", "workload"),
+    "surface",
+)
+
+current_ids: ContextVar[Mapping[str, str]] = ContextVar("current_ids", default={})  # noqa: B039
+"""The ids of the run and the turn that are at work now, and of those they work for."""
+
+
+def gateway_metadata(ids: Mapping[str, str]) -> dict[str, str]:
+    """Ids by which a gateway joins a model call to its run; never prompts or answers."""
+    run = ids.get("agent_run_id") or ids.get("run_id", "")
+    made = {
+        "surface": "maestro",
+        **ids,
+        "run_id": ids.get("run_id") or run,
+        "agent_run_id": run,
+        "maestro_session_id": ids.get("session_id", ""),
+    }
+    return {name: text for name in _GATEWAY if (text := made.get(name, "").strip())}
 
 
 def identity_of(environ: Mapping[str, str]) -> dict[str, str]:

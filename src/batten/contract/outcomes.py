@@ -1,8 +1,8 @@
 """The outcomes of a run: one closed set, and one table from which every ending is read.
 
 Exit code, result subtype, terminal fact and failure code are columns here and are written nowhere
-else, so they cannot disagree. Only a model's failure and a prompt that is too long may have a
-narrower code beside their outcome.
+else, so they cannot disagree. Only a model's failure, a prompt that is too long and a session
+that failed may have a narrower code beside their outcome.
 """
 
 from typing import TYPE_CHECKING, Literal, get_args

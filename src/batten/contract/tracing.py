@@ -12,6 +12,7 @@ from hashlib import sha256
 from msgspec import UNSET, Struct
 
 from batten.contract.facts import RunQueued
+from batten.contract.identity import current_ids
 from batten.contract.ids import is_ulid, to_uuid
 
 current_traceparent: ContextVar[str] = ContextVar("current_traceparent", default="")
@@ -62,6 +63,17 @@ def identity_in(fact: RunQueued) -> dict[str, str]:
 def caller_of(identity: Mapping[str, str]) -> TraceParent | None:
     """The span that a launcher named, if it named one."""
     return parse_traceparent(identity.get("traceparent", ""))
+
+
+def enter_run(
+    run_id: str, session_id: str, identity: Mapping[str, str], *, is_traced: bool
+) -> None:
+    """Make the ids of a run the current ones; those that its launcher named come first."""
+    own = {"session_id": session_id, "run_id": run_id}
+    if is_traced:
+        caller = caller_of(identity)
+        own["trace_id"] = trace_of(run_id) if caller is None else caller.trace_id
+    current_ids.set({**own, **identity})
 
 
 def traceparent_of(run_id: str, identity: Mapping[str, str], *parts: str | int) -> str:

@@ -12,9 +12,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from batten.agent.creation import record_prompt
-from batten.agent.rules.verdict import Mode
 from batten.contract.envelope import Envelope, decode
-from batten.contract.errors import CallerError, Conflict, NoCredentials, NotFound
+from batten.contract.errors import BattenError, CallerError, Conflict, NotFound
 from batten.contract.facts import (
     TERMINAL,
     Fact,
@@ -26,11 +25,18 @@ from batten.contract.facts import (
     TaskUpdated,
     TurnStarted,
 )
-from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
+from batten.contract.ids import (
+    RunId,
+    SessionId,
+    new_run_id,
+    new_session_id,
+    new_task_id,
+    session_stream,
+)
+from batten.control.chosen_models import ChosenModels
 from batten.control.gathering import Gathering
-from batten.control.layers import LayersOfWorkspaces
 from batten.control.permitted import check_task
-from batten.control.specification import SURFACE, asked_models
+from batten.control.specification import SURFACE
 from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
 from batten.journal.created import rows_of_new
@@ -39,17 +45,14 @@ from batten.journal.recorder import Recorder, open_sealed, redact_fact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
-from batten.models.registry import PLACES, has_place
 from batten.protocols.hecate.creation import concealed, named_source, raised_budget
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of, facts_of, prompts_of
 from batten.session.takeover import end_idle
-from batten.wiring.settings import run_settings
 from batten.wiring.spec import SessionSpec
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
-NOT_CONFIGURED = "model_not_configured"
 _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
 _PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
@@ -86,7 +89,7 @@ class Tasks:
         self.workspaces = Workspaces(home, base.environ)
         self._home = home
         self._base = base
-        self._gathering = gathering or Gathering()
+        self.gathering = gathering or Gathering()
         self._key: SealKey | None = None
         self._fresh: dict[str, TaskCreated] = {}
         """The last tasks that were created here and not started; clients mostly start them soon."""
@@ -94,7 +97,7 @@ class Tasks:
         """Called with each new run, its facts, and whether it is the first of its task."""
         self.on_removed: Callable[[list[str]], object] = len
         """Called with the runs of each task that was deleted."""
-        self._layers = LayersOfWorkspaces(base, home)
+        self._models = ChosenModels(base, home)
 
     @property
     def home(self) -> str:
@@ -114,11 +117,13 @@ class Tasks:
         """Create a task; nothing runs before it is started."""
         return (await self.create_described(task))[0]
 
-    async def create_described(self, task: TaskCreated) -> tuple[SessionRow, TaskCreated]:
+    async def create_described(
+        self, task: TaskCreated, session_id: SessionId | None = None
+    ) -> tuple[SessionRow, TaskCreated]:
         """The same, with the fact as it is stored: without secrets."""
-        check_task(task, self._base, self._mode)
-        session_id, task_id = new_session_id(), new_task_id()
-        stream = session_stream(SessionId(session_id))
+        check_task(task, self._base, self._models.mode)
+        session_id, task_id = session_id or new_session_id(), new_task_id()
+        stream = session_stream(session_id)
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
         path = named_source(task) if task.workspace_mode == "in_place" else ""
         path = path or self.workspaces.of_task(task_id)
@@ -158,7 +163,7 @@ class Tasks:
             first_words,
             redactor=self.redactor,
             seal_key=self.seal_key,
-            gather=self._gathering.wait,
+            gather=self.gathering.wait,
             of_session=of_session,
         )
         return [decode(stored.body) for stored in recorder.created]
@@ -202,6 +207,40 @@ class Tasks:
         fresh = None if session.last_run_id else self._fresh.pop(task_id, None)
         task = fresh or await self._known(session)
         return await self._queue(session, task, _prompt(task), by=by, traceparent=traceparent)
+
+    async def start_described(
+        self,
+        task: TaskCreated,
+        run_id: RunId,
+        session_id: SessionId,
+        describe: Callable[[Recorder], None],
+        *,
+        by: str,
+        traceparent: str = "",
+    ) -> RunRow:
+        """Create a task in a session and queue its first run, both with these ids.
+
+        `describe` records what else the client said of the run. Raises `Conflict` if the session
+        or the run exists; then nothing is left of the task.
+        """
+        try:
+            session, _ = await self.create_described(task, session_id)
+        except Conflict as error:
+            raise Conflict(f"session {session_id} exists already", code="session_used") from error
+        self._fresh.pop(session.task_id, None)
+        try:
+            return await self._queue(
+                session,
+                task,
+                _prompt(task),
+                by=by,
+                traceparent=traceparent,
+                run_id=run_id,
+                describe=describe,
+            )
+        except BattenError:
+            await self._remove(session)
+            raise
 
     async def retry(self, task_id: str, run_id: str, *, by: str, traceparent: str = "") -> RunRow:
         """Queue a run from the beginning, with nothing of an ended one."""
@@ -297,9 +336,9 @@ class Tasks:
                 row = await self.run(task_id, run_id)
             if row.outcome is None and (not row.worker_id or is_gone(row)):
                 await end_idle(self, row, "cancelled", reason, by, closed_by="system")
-        return await self._settled(task_id, run_id)
+        return await self.settled(task_id, run_id)
 
-    async def _settled(self, task_id: str, run_id: str) -> RunRow:
+    async def settled(self, task_id: str, run_id: str) -> RunRow:
         """A run once it has ended, or as it is after a moment."""
         row = await self.run(task_id, run_id)
         if row.outcome is None:
@@ -377,14 +416,16 @@ class Tasks:
         by: str,
         traceparent: str,
         updates: Sequence[TaskUpdated] = (),
+        run_id: RunId | None = None,
+        describe: Callable[[Recorder], None] | None = None,
     ) -> RunRow:
         """`updates` change the task with the run that they are for, or not at all."""
-        run_id = new_run_id()
+        run_id = run_id or new_run_id()
         if origin is None:
             path = self.workspaces.path_for(task, session.task_id, run_id)
         else:
             path = origin.run.workspace_path
-        provider, model = self._model_of(session, task)
+        provider, model = self._models.of(session.workspace_path, task)
         spent = 0
         if origin is not None:
             spent = (await self.journal.spend(session.task_id)).cost_micros_usd
@@ -417,6 +458,8 @@ class Tasks:
         )
 
         def say(recorder: Recorder) -> None:
+            if describe is not None:
+                describe(recorder)
             if prompt is not None:
                 record_prompt(recorder, prompt, ())
 
@@ -424,34 +467,6 @@ class Tasks:
         row, _ = rows_of_new(new, envelopes)
         self.on_queued(row, envelopes, session.last_run_id is None)
         return row
-
-    def _mode(self) -> Mode:
-        """The permission mode of a task that names none."""
-        spec = replace(self._base, needs_model=False)
-        return run_settings(spec, None, self._layers.of(self._home)).mode
-
-    def _model_of(self, session: SessionRow, task: TaskCreated) -> tuple[str | None, str | None]:
-        """The provider and model of the next run. Raises `CallerError` if there is none."""
-        if task.execution_kind != "agent_loop":
-            return None, None
-        spec = replace(self._base, models=asked_models(self._base, task))
-        if task.requested_provider is not UNSET:
-            spec = replace(spec, provider=task.requested_provider)
-        found = self._layers.of(session.workspace_path)
-        try:
-            settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
-        except NoCredentials as error:
-            raise CallerError(error.message, code=NOT_CONFIGURED) from error
-        provider, _, model = settings.models[0].partition("/")
-        place = PLACES.get(provider)
-        needs_key = () if place is None else place.key_variables
-        if needs_key and not has_place(provider, {**spec.environ, **found.env}):
-            raise CallerError(
-                f"the service has no key for {provider}; set {' or '.join(needs_key)} in its"
-                " environment, or ask for another model",
-                code=NOT_CONFIGURED,
-            )
-        return provider, model
 
 
 def _describe(recorder: Recorder, hidden: TaskCreated, exact: bytes) -> None:

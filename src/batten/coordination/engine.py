@@ -104,12 +104,20 @@ class Engine:
     def suspend(self, by: str, reason: str, now_ms: int) -> Changed:
         """Raises `FORBIDDEN`, and `SESSION_NOT_OPEN` unless the session is open."""
         self._check_manager(by)
+        return self.suspend_anyway(by, reason, now_ms)
+
+    def suspend_anyway(self, by: str, reason: str, now_ms: int) -> Changed:
+        """Like `suspend`, for the operator of the runtime."""
         self.session = life.suspended(self.session, now_ms)
         return Changed(state="SUSPENDED", at_ms=now_ms, by=by, reason=reason)
 
     def resume(self, by: str, reason: str, now_ms: int) -> Changed:
         """Raises `FORBIDDEN`, and `SESSION_NOT_OPEN` unless the session is suspended."""
         self._check_manager(by)
+        return self.resume_anyway(by, reason, now_ms)
+
+    def resume_anyway(self, by: str, reason: str, now_ms: int) -> Changed:
+        """Like `resume`, for the operator of the runtime."""
         self.session, banked = life.resumed(self.session, now_ms)
         return Changed(state="OPEN", at_ms=now_ms, by=by, reason=reason, banked_ms=banked)
 

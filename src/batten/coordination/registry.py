@@ -115,8 +115,7 @@ class PolicyRegistry(Struct, frozen=True):
         check_policy(policy)
         if policy.policy_id in self.policies:
             raise Rejection(
-                "INVALID_POLICY_DEFINITION",
-                f"INVALID_POLICY_DEFINITION: policy {policy.policy_id} exists already",
+                "INVALID_POLICY_DEFINITION", f"policy {policy.policy_id} exists already"
             )
         return replace(self, policies={**self.policies, policy.policy_id: policy})
 

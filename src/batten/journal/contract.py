@@ -58,8 +58,9 @@ class NewRun(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     alone: bool = False
     """Refuse it with `Conflict` while another run of its session has not ended, and with `NotFound`
-    if the session was deleted.
-    """
+    if the session was deleted."""
+    first: bool = False
+    """Refuse it like that also after an earlier run of its session."""
 
 
 class Lease(Struct, frozen=True):
@@ -345,6 +346,10 @@ class Queue(Protocol):
         """Queued runs without a worker, in the order to claim them: by priority, then by age."""
         ...
 
+    async def awaited(self, *, limit: int = 256) -> list[RunRow]:
+        """The same of kind `coordination`, oldest first: they wait for a session, not a worker."""
+        ...
+
     def follow_queue(self) -> AsyncGenerator[None, None]:
         """Yields at once, and whenever a run was queued, in any process; ends when closed."""
         ...
@@ -366,9 +371,8 @@ class Rows(Protocol):
     async def runs(
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> list[RunRow]:
-        """Newest first; streams of kind `session` are not runs.
-
-        `after` is the id of the last run of the page before.
+        """Newest first; streams of kind `session` are not runs. `after` is the id of the last run
+        of the page before.
         """
         ...
 

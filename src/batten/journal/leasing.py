@@ -5,20 +5,35 @@ from msgspec.structs import replace
 from batten.contract.errors import Conflict, FenceLost, NotFound
 from batten.journal.appending import RunState, lease_end
 from batten.journal.contract import Lease
+from batten.journal.rows import Known
 from batten.journal.workers import boot_ms, is_gone
 
 
 def check_alone(session: RunState | None, unfinished: str | None) -> None:
     """Raises `NotFound` without the session's stream, `Conflict` while a run has not ended."""
     if session is None:
-        raise NotFound("the session of the new run is not there: it was deleted")
+        raise _no_session()
     if unfinished is not None:
         raise Conflict(f"{unfinished} has not ended: wait for it, or cancel it", code="run_active")
 
 
+def check_first(known: Known | None, session_id: str | None) -> None:
+    """Raises `NotFound` without the session, `Conflict` if it has a run."""
+    session = None if known is None else known.sessions.get(session_id or "")
+    if session is None:
+        raise _no_session()
+    if session.last_run_id is not None:
+        raise Conflict(f"the session has the run {session.last_run_id}", code="session_used")
+
+
+def _no_session() -> NotFound:
+    return NotFound("the session of the new run is not there: it was deleted")
+
+
 def waits_for_worker(run: RunState) -> bool:
     """Whether a worker may claim the run from the queue."""
-    return run.fold.status == "queued" and not run.worker_id and run.fold.kind != "session"
+    is_for_workers = run.fold.kind not in ("session", "coordination")
+    return run.fold.status == "queued" and not run.worker_id and is_for_workers
 
 
 def lease_of(run: RunState) -> Lease | None:

@@ -98,6 +98,13 @@ _CHAT = (  # servers that speak Chat Completions
     _place("deepseek", "https://api.deepseek.com/v1", native_schema=False),
     _place("xai", "https://api.x.ai/v1", prices="x-ai"),
     _place("compat", "", native_schema=False),
+    ProviderPlace(
+        provider="evalops",
+        prices="evalops",
+        base_variables=("MAESTRO_LLM_GATEWAY_URL",),
+        keys=("MAESTRO_LLM_GATEWAY_TOKEN", "MAESTRO_EVALOPS_ACCESS_TOKEN"),
+        native_schema=False,
+    ),
 )
 
 PLACES = {place.provider: place for place in (*_OWN, *_CHAT)}
@@ -177,6 +184,10 @@ def open_model(
             from batten.models.google import GoogleDialect
 
             dialect = GoogleDialect(model, base, key=key)
+        case "evalops":
+            from batten.models.gateway import GatewayDialect
+
+            dialect = GatewayDialect(provider, base, key=key, environ=environ)
         case _:
             from batten.models.openai_chat import ChatDialect
 

@@ -280,7 +280,7 @@ async def test_operator_cancels_a_session_like_any_run(tmp_path: Path) -> None:
         run_id = await runtime.run_of(SESSION_ID) or ""
         asked = facts.RunCancelRequested(by="operator", reason="out of time")
         await runtime.journal.append(run_id, [asked], fence=None)
-        await runtime.heed_cancels()
+        await runtime.heed()
         session = await runtime.find(SESSION_ID)
         ending = (await facts_of(runtime))[-1]
     assert session is not None

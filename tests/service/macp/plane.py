@@ -29,7 +29,7 @@ class Plane:
 
     def __init__(self, service: Service, address: str = "") -> None:
         self.service = service
-        self._address = address
+        self.address = address
 
     async def get(self, path: str) -> Any:
         """The body of an answer that must succeed."""
@@ -61,10 +61,10 @@ class Plane:
         """What `talk` returns, given a client of the runtime; it runs in a thread."""
 
         def run() -> T:
-            with grpc.insecure_channel(self._address) as channel:
+            with grpc.insecure_channel(self.address) as channel:
                 grpc.channel_ready_future(channel).result(timeout=PATIENCE_S)
             client = sdk.MacpClient(
-                target=self._address,
+                target=self.address,
                 allow_insecure=True,
                 auth=sdk.AuthConfig.for_dev_agent(name),
                 default_timeout=PATIENCE_S,

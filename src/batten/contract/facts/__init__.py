@@ -37,9 +37,11 @@ from batten.contract.facts.macp import (
     MacpCommitmentEvaluated,
     MacpFrameObserved,
     MacpMessageAccepted,
+    MacpRunArchived,
     MacpRunDescribed,
     MacpSessionBound,
     MacpSessionChanged,
+    MacpSuspensionRequested,
 )
 from batten.contract.facts.policy import PolicyModelRewrote, PolicyToolBlocked, PolicyToolDecided
 from batten.contract.facts.run import (
@@ -121,6 +123,8 @@ GUEST = frozenset(
         ArtifactUpdated.TYPE,
         GapArtifactCapped.TYPE,
         GapEventsPruned.TYPE,
+        MacpRunArchived.TYPE,
+        MacpSuspensionRequested.TYPE,
         RequestClosed.TYPE,
         RunCancelRequested.TYPE,
         TaskUpdated.TYPE,
@@ -180,9 +184,11 @@ __all__ = [
     "MacpCommitmentEvaluated",
     "MacpFrameObserved",
     "MacpMessageAccepted",
+    "MacpRunArchived",
     "MacpRunDescribed",
     "MacpSessionBound",
     "MacpSessionChanged",
+    "MacpSuspensionRequested",
     "PolicyModelRewrote",
     "PolicyToolBlocked",
     "PolicyToolDecided",

@@ -115,6 +115,31 @@ class MacpRunDescribed(Fact, frozen=True):
     """The version of the rules that make canonical events of this run."""
     redact: list[str] | UnsetType = UNSET
     """Patterns of texts that canonical events of this run do not show."""
+    by: str | UnsetType = UNSET
+    """Who asked for it."""
+    elsewhere: bool | UnsetType = UNSET
+    """The session opens on a runtime elsewhere, and an observer follows it."""
+    cloned_from: str | UnsetType = UNSET
+    """The run whose descriptor this is, with what its client changed."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """The descriptor unchanged and encrypted; present if redaction altered it."""
+
+
+class MacpRunArchived(Fact, frozen=True):
+    """A client put a run aside: lists leave it out. The first one counts."""
+
+    TYPE = "macp.run_archived"
+    by: str
+
+
+class MacpSuspensionRequested(Fact, frozen=True):
+    """A client asked to suspend a session of this home, or to resume it."""
+
+    TYPE = "macp.suspension_requested"
+    state: Literal["SUSPENDED", "OPEN"]
+    """The state that the session should have."""
+    by: str
+    reason: str
 
 
 FrameKind = Literal["envelope", "stream_status", "session_snapshot", "send_ack", "stream_error"]

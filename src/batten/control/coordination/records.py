@@ -21,7 +21,6 @@ from batten.coordination.payloads import (
     SESSION_START,
     SIGNAL,
     Commitment,
-    Signal,
     read,
 )
 from batten.coordination.policy.policy import PolicyDescriptor
@@ -185,18 +184,11 @@ def _write_payload(
     return {place: created.artifact_id}
 
 
-def session_of(message: Message) -> str:
-    """The session that a Signal or Progress belongs to; empty for none."""
-    if message.session_id or message.message_type != "Signal" or not message.payload:
-        return message.session_id
-    signal = read(SIGNAL, message.payload)
-    assert isinstance(signal, Signal)
-    return signal.correlation_session_id
-
-
 def write_ambient(message: Message, session: Session, run_id: str, keeping: Keeping) -> Written:
-    """The facts of a Signal or Progress that belongs to a session, without being part of it."""
-    written = Written([], [])
+    """The facts of a Signal or Progress that belongs to a session; none of a stranger's."""
+    written, panel = Written([], []), session.panel
+    if not panel.is_open and message.sender not in (panel.initiator, *panel.participants):
+        return written
     body, has_secret = _readable(message, session, keeping.redactor)
     places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
     written.facts.append(

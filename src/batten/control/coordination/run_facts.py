@@ -7,11 +7,13 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.facts import Fact
+from batten.contract.ids import new_task_id, session_stream
+from batten.control.coordination.ids import SURFACE, journal_session
 from batten.control.coordination.records import Keeping, bound
 from batten.coordination.engine import Accepted, Changed, Event
 from batten.coordination.session import Session
 from batten.journal.appending import lease_end
-from batten.journal.contract import RunRow
+from batten.journal.contract import NewRun, RunRow
 from batten.journal.workers import has_exited, is_abandoned
 
 LEASE_S = 60.0
@@ -19,19 +21,35 @@ _LONGEST_INTENT = 4000
 """Characters of the intent in the run's prompt; the message has all of it."""
 
 
-def first_facts(session: Session, worker_id: str, keeping: Keeping) -> list[Fact]:
-    """The facts before SessionStart."""
+def new_stream(session_id: str) -> tuple[NewRun, list[Fact]]:
+    """The stream of a coordination session that the journal does not have, and its facts."""
+    chat, task_id = journal_session(session_id), new_task_id()
+    new = NewRun(run_id=session_stream(chat), kind="session", task_id=task_id, session_id=chat)
+    return new, [
+        facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
+        facts.SessionConfigured(settings={"macp_session_id": session_id}),
+    ]
+
+
+def queued(by: str = "", traceparent: str = "") -> facts.RunQueued:
+    """The first fact of a session's run."""
+    return facts.RunQueued(
+        kind="coordination",
+        model=None,
+        provider=None,
+        workspace_path="",
+        workspace_mode="in_place",
+        prior_run_id=None,
+        executor_type="live",
+        by=by or UNSET,
+        traceparent=traceparent or UNSET,
+    )
+
+
+def opening_facts(session: Session, worker_id: str, keeping: Keeping) -> list[Fact]:
+    """The facts between the run's first one and SessionStart."""
     intent = keeping.redactor.authored.text(session.intent or session.descriptor.title)
     return [
-        facts.RunQueued(
-            kind="coordination",
-            model=None,
-            provider=None,
-            workspace_path="",
-            workspace_mode="in_place",
-            prior_run_id=None,
-            executor_type="live",
-        ),
         _started(worker_id),
         facts.UserMessage(turn_index=0, text=intent[:_LONGEST_INTENT]),
         bound(session, keeping.patterns),

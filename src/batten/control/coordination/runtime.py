@@ -10,24 +10,22 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 from msgspec import Struct
 
 from batten.agent.cancel_request import cancel_request
-from batten.contract import facts
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
 from batten.contract.facts import Fact
-from batten.contract.ids import new_run_id, new_task_id, session_stream
+from batten.contract.ids import new_run_id
 from batten.control.coordination import store
-from batten.control.coordination.broadcast import Broadcast
-from batten.control.coordination.ids import SURFACE, journal_session
+from batten.control.coordination.broadcast import Broadcast, Heard, Lifecycle
+from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import (
     Keeping,
     Written,
     denied,
-    session_of,
     write_ambient,
     write_events,
 )
@@ -35,12 +33,15 @@ from batten.control.coordination.registries import Registries
 from batten.control.coordination.run_facts import (
     LEASE_S,
     ending_facts,
-    first_facts,
+    new_stream,
+    opening_facts,
+    queued,
     taken_over,
 )
+from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
 from batten.coordination.engine import Accepted, Engine, Event
-from batten.coordination.envelope import AMBIENT, Message, check_ambient
+from batten.coordination.envelope import AMBIENT, Message, check_ambient, session_of
 from batten.coordination.rejection import Rejection
 from batten.coordination.session import Session, State
 from batten.journal.contract import Journal, Lease, NewRun, RunRow
@@ -50,7 +51,6 @@ _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
-_HEED_S = 3.0
 
 
 class Answer(Struct, frozen=True):
@@ -61,22 +61,6 @@ class Answer(Struct, frozen=True):
     duplicate: bool = False
     ordinal: int = 0
     """The message's place in the session; 0 for a duplicate, and for what is no message."""
-
-
-class Lifecycle(Struct, frozen=True):
-    """A change of a session that watchers hear of."""
-
-    kind: str
-    """`CREATED`, `RESOLVED`, `EXPIRED`, `SUSPENDED`, `RESUMED` or `CANCELLED`."""
-    session: Session
-    at_ms: int
-
-
-class Heard(Struct, frozen=True):
-    """A Signal or Progress; one that belongs to a live session is in the record of its run."""
-
-    message: Message
-    is_authenticated: bool
 
 
 class _Held:
@@ -117,6 +101,7 @@ class Runtime:
         self._sessions: OrderedDict[str, _Held] = OrderedDict()
         self._loading: dict[str, asyncio.Future[_Held | None]] = {}
         self._worker_id = this_worker()
+        self._operators = OperatorRequests(keeping.journal)
 
     @property
     def journal(self) -> Journal:
@@ -124,6 +109,7 @@ class Runtime:
 
     async def recover(self) -> int:
         """Take over the unfinished sessions whose runtime is gone; returns how many."""
+        await self._operators.begin()
         taken, after = 0, None
         while page := await self.journal.runs(
             kind="coordination", status="running", after=after, limit=200
@@ -136,24 +122,26 @@ class Runtime:
     async def _recover(self, row: RunRow) -> bool:
         try:
             stored = await store.load(self.keeping, row.run_id)
+            if stored is None:  # an observer's run
+                return False
             held = await self._claimed(stored, row)
         except (BattenError, AssertionError) as error:
             _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
             return False
         self._sessions[stored.engine.session.session_id] = held
         await self._advance(held)
+        if row.cancel_requested:
+            await self._heed(held, await cancel_request(self.journal, row.run_id))
         return held.lease is not None
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
-        renewed = heeded = time.monotonic()
+        renewed = time.monotonic()
         while True:
             await asyncio.sleep(_SWEEP_S)
             try:
                 await self.sweep()
-                if time.monotonic() - heeded > _HEED_S:
-                    await self.heed_cancels()
-                    heeded = time.monotonic()
+                await self.heed()
                 if time.monotonic() - renewed > LEASE_S / 3:
                     renewed = time.monotonic()
                     await self.renew()
@@ -173,20 +161,21 @@ class Runtime:
         for session_id in ended[: max(0, len(ended) - _KEPT_ENDED)]:
             del self._sessions[session_id]
 
-    async def heed_cancels(self) -> None:
-        """End the sessions whose runs an operator asked to cancel, in any process."""
-        held = {one.run_id: one for one in self._sessions.values() if one.lease is not None}
-        after = None
-        while page := await self.journal.runs(
-            kind="coordination", status="running", after=after, limit=200
-        ):
-            after = page[-1].run_id
-            for row in page:
-                if row.cancel_requested and row.run_id in held:
-                    asked = await cancel_request(self.journal, row.run_id)
-                    one = held[row.run_id]
-                    event = one.engine.cancel_anyway(asked.by, asked.reason, self.clock())
-                    await self._changed(one, event, "CANCELLED")
+    async def heed(self) -> None:
+        """Cancel, suspend and resume the sessions of which operators asked it, in any process."""
+        async with aclosing(self._operators.new()) as requests:
+            async for run_id, asked in requests:
+                for held in self._sessions.values():
+                    if held.run_id == run_id:
+                        await self._heed(held, asked)
+                        break
+
+    async def _heed(self, held: _Held, asked: Asked) -> None:
+        if held.lease is None:
+            return
+        with suppress(Rejection):  # it has that state, or has ended
+            event, kind = heed(held.engine, asked, self.clock())
+            await self._changed(held, event, kind)
 
     async def renew(self) -> None:
         """Renew all leases together: they share a commit."""
@@ -206,10 +195,9 @@ class Runtime:
         self, message: Message, *, is_authenticated: bool = True, max_open: int | None = None
     ) -> Answer:
         """Take a message whose shape and sender were checked. Raises `Rejection`."""
-        if message.message_type in AMBIENT:
-            check_ambient(message)
         try:
             if message.message_type in AMBIENT:
+                check_ambient(message)
                 await self._note(message)
                 self.signals.publish(Heard(message, is_authenticated))
                 return Answer("OPEN", self.clock())
@@ -283,6 +271,9 @@ class Runtime:
 
     async def _start(self, message: Message, max_open: int | None) -> Answer:
         known = await self._find(message.session_id)
+        waiting = None
+        if known is None:
+            waiting = await waiting_run(self.keeping, message.session_id)
         # Another start may have been faster while we looked.
         known = self._sessions.get(message.session_id) or known
         if known is not None:
@@ -292,12 +283,15 @@ class Runtime:
         )
         if max_open is not None and self.open_sessions(message.sender) >= max_open:
             raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
-        held = _Held(engine, new_run_id(), None)
+        held = _Held(engine, new_run_id() if waiting is None else waiting.run_id, None)
         self._sessions[message.session_id] = held
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            held.lease = await self._create(held, accepted)
+            if waiting is None:
+                held.lease = await self._create(held, accepted)
+            else:
+                held.lease = await self._claim(held, accepted)
         except BaseException as error:
             self._forget(held)
             created.set_exception(_not_found(message.session_id))
@@ -317,30 +311,40 @@ class Runtime:
         return Answer(held.engine.session.state, self.clock(), duplicate=True)
 
     async def _create(self, held: _Held, accepted: Accepted) -> Lease | None:
-        session = held.engine.session
-        journal, session_id = self.journal, journal_session(session.session_id)
-        stream, task_id = session_stream(session_id), new_task_id()
-        opened: list[Fact] = [
-            facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
-            facts.SessionConfigured(settings={"macp_session_id": session.session_id}),
-        ]
-        new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
-        stored = journal.create(new, opened)
+        session, journal = held.engine.session, self.journal
+        stream, opened = new_stream(session.session_id)
+        stored = journal.create(stream, opened)
         written = write_events([accepted], session, held.run_id, self.keeping)
         run = NewRun(
             run_id=held.run_id,
             kind="coordination",
             worker_id=self._worker_id,
             lease_s=LEASE_S,
-            task_id=task_id,
-            session_id=session_id,
-            alone=True,
+            task_id=stream.task_id,
+            session_id=stream.session_id,
+            first=True,
         )
-        first = first_facts(session, self._worker_id, self.keeping)
+        first = [queued(), *opening_facts(session, self._worker_id, self.keeping)]
         created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
         with suppress(Conflict):  # left by a start whose run was refused
             await stored
         lease, _ = await created
+        return lease
+
+    async def _claim(self, held: _Held, accepted: Accepted) -> Lease:
+        """Open the session in the run that waits for it. Raises `Conflict` if it waits no more."""
+        session, run_id = held.engine.session, held.run_id
+        lease = await self.journal.claim(run_id, self._worker_id, LEASE_S)
+        written = write_events([accepted], session, run_id, self.keeping)
+        opening = opening_facts(session, self._worker_id, self.keeping)
+        try:
+            await self.journal.append(
+                run_id, [*opening, *written.facts], fence=lease.fence, bodies=written.bodies
+            )
+        except BattenError:
+            with suppress(JournalError):
+                await self.journal.release(lease)
+            raise
         return lease
 
     async def _receive(self, message: Message) -> Answer:
@@ -370,12 +374,10 @@ class Runtime:
     async def _note(self, message: Message) -> None:
         """Record a Signal or Progress with its session, if that is live and the sender's."""
         held = self._sessions.get(session_of(message))
-        if held is None or held.lease is None:
-            return
-        session = held.engine.session
-        panel = session.panel
-        if panel.is_open or message.sender in (panel.initiator, *panel.participants):
-            await self._store(held, write_ambient(message, session, held.run_id, self.keeping))
+        if held is not None and held.lease is not None:
+            written = write_ambient(message, held.engine.session, held.run_id, self.keeping)
+            if written.facts:
+                await self._store(held, written)
 
     def _check_held(self, held: _Held) -> None:
         if held.lease is None and not held.engine.session.is_terminal:
@@ -463,6 +465,8 @@ class Runtime:
         if row is None:
             return None
         stored = await store.load(self.keeping, row.run_id)
+        if stored is None:
+            return None
         held = await self._claimed(stored, row)
         if held.lease is not None or held.engine.session.is_terminal:
             self._sessions[session_id] = held

@@ -9,7 +9,8 @@ from batten.contract.facts import AssistantMessageComplete, Fact
 from batten.contract.facts.tool import ToolKind
 from batten.contract.ids import new_request_id, to_uuid
 from batten.control.coordination import store
-from batten.control.coordination.runtime import Answer, Heard, Runtime
+from batten.control.coordination.broadcast import Heard
+from batten.control.coordination.runtime import Answer, Runtime
 from batten.coordination.acts import Act, acts_of, parameters_of, payload_of
 from batten.coordination.engine import Accepted, Changed
 from batten.coordination.envelope import Message
@@ -169,9 +170,9 @@ class ActTool:
 async def transcript(runtime: Runtime, session_id: str) -> list[Accepted]:
     """The accepted messages of a session, in order."""
     run_id = await runtime.run_of(session_id)
-    if run_id is None:
+    stored = None if run_id is None else await store.load(runtime.keeping, run_id)
+    if stored is None:
         raise Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")
-    stored = await store.load(runtime.keeping, run_id)
     found = [event for event in stored.events if not isinstance(event, Changed)]
     return [stored.first, *found]
 

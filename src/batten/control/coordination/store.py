@@ -44,8 +44,8 @@ async def find_run(keeping: Keeping, session_id: str) -> RunRow | None:
     return await keeping.journal.run(row.last_run_id)
 
 
-async def load(keeping: Keeping, run_id: str) -> StoredSession:
-    """Fold the facts of a run. Raises `StoreDamaged` if they are no session."""
+async def load(keeping: Keeping, run_id: str) -> StoredSession | None:
+    """Fold the facts of a run; None if no session was opened in it. Raises `StoreDamaged`."""
     fixed: facts.MacpSessionBound | None = None
     first: Accepted | None = None
     first_sequence = 0
@@ -60,6 +60,8 @@ async def load(keeping: Keeping, run_id: str) -> StoredSession:
             if isinstance(fact, facts.MacpSessionBound):
                 fixed = fact
                 continue
+            if not isinstance(fact, facts.MacpMessageAccepted | facts.MacpSessionChanged):
+                continue
             if fixed is None:
                 raise StoreDamaged(f"run {run_id} has messages before it was bound to a session")
             event = await read_event(fact, fixed, keeping)
@@ -67,8 +69,10 @@ async def load(keeping: Keeping, run_id: str) -> StoredSession:
                 first, first_sequence = event, stored.sequence
             elif event is not None:
                 events.append(event)
-    if fixed is None or first is None:
-        raise StoreDamaged(f"run {run_id} is no coordination session")
+    if fixed is None:
+        return None
+    if first is None:
+        raise StoreDamaged(f"run {run_id} has a session without a message")
     engine = rebuild(first, mode_of(fixed), policy_of(fixed), events)
     return StoredSession(engine, run_id, fixed, first, events, first_sequence)
 

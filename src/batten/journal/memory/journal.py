@@ -142,6 +142,10 @@ class MemoryJournal(JournalHandle):
         rows = [row_of(state) for state in states if waits_for_worker(state)]
         return sorted(rows, key=lambda row: -row.priority)[:limit]
 
+    async def awaited(self, *, limit: int = 256) -> list[RunRow]:
+        rows = [row for row in self._all_runs() if row.kind == "coordination"]
+        return [row for row in rows if row.status == "queued" and not row.worker_id][:limit]
+
     async def held(self, *, limit: int = 1000) -> list[RunRow]:
         rows = self._all_runs()
         return [row for row in rows if row.worker_id and row.ended_at is None][:limit]

@@ -201,7 +201,14 @@ class Reader:
     def queued(self, limit: int) -> list[RunRow]:
         rest = (
             "WHERE status = 'queued' AND worker_id = '' AND kind != 'session'"
-            " ORDER BY priority DESC, key LIMIT ?"
+            " AND kind != 'coordination' ORDER BY priority DESC, key LIMIT ?"
+        )
+        return self._rows(RunRow, rest, (limit,))
+
+    def awaited(self, limit: int) -> list[RunRow]:
+        rest = (
+            "WHERE status = 'queued' AND worker_id = '' AND kind = 'coordination'"
+            " ORDER BY key LIMIT ?"
         )
         return self._rows(RunRow, rest, (limit,))
 

@@ -197,7 +197,9 @@ of imported sessions, encrypted again with this home's key. `past_usage`: that o
 
 INDEXES_SINCE_2 = """
 CREATE INDEX runs_queued ON runs (priority DESC, key)
-    WHERE status = 'queued' AND worker_id = '' AND kind != 'session';
+    WHERE status = 'queued' AND worker_id = '' AND kind != 'session' AND kind != 'coordination';
+CREATE INDEX runs_awaited ON runs (key)
+    WHERE status = 'queued' AND worker_id = '' AND kind = 'coordination';
 CREATE INDEX runs_held ON runs (key) WHERE worker_id != '' AND ended_at IS NULL;
 CREATE INDEX sessions_task ON sessions (task_id);
 CREATE INDEX sessions_recent ON sessions (updated_at DESC, session_id DESC);

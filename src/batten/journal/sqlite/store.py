@@ -153,6 +153,9 @@ class SqliteJournal(JournalHandle):
     async def queued(self, *, limit: int = PAGE) -> list[RunRow]:
         return self._read().queued(limit)
 
+    async def awaited(self, *, limit: int = PAGE) -> list[RunRow]:
+        return self._read().awaited(limit)
+
     async def held(self, *, limit: int = 1000) -> list[RunRow]:
         return self._read().held(limit)
 

@@ -6,10 +6,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
 
 MAX_PARTICIPANTS = 1000
 LONGEST_KEY = 255
+REDACTED = "[redacted]"
 _UUID_SHAPE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]{22,128}")
@@ -124,6 +126,10 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
             f"Maximum {MAX_PARTICIPANTS} participants per session", code="VALIDATION_ERROR"
         )
     metadata = descriptor.metadata
+    if is_too_deep(metadata):
+        raise CallerError(
+            f"session.metadata nests more than {DEEPEST} levels", code="VALIDATION_ERROR"
+        )
     if "cancelCallback" in metadata:
         try:
             msgspec.convert(metadata["cancelCallback"], Callback)
@@ -134,6 +140,23 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
         raise CallerError(
             "session.metadata.cancellationDelegated must be true or false", code="VALIDATION_ERROR"
         )
+
+
+def concealed(descriptor: dict[str, Any]) -> dict[str, Any]:
+    """A descriptor as it may be shown: without the callback's secret. The same object if it has
+    none.
+    """
+    metadata = descriptor["session"].get("metadata", {})
+    callback = metadata.get("cancelCallback")
+    if not isinstance(callback, dict) or "bearer" not in callback:
+        return descriptor
+    shown = {**metadata, "cancelCallback": {**callback, "bearer": REDACTED}}
+    return {**descriptor, "session": {**descriptor["session"], "metadata": shown}}
+
+
+def is_uuid(text: str) -> bool:
+    """Whether it is a lower-case UUID v4 or v7."""
+    return _UUID.fullmatch(text) is not None
 
 
 def is_session_id(text: str) -> bool:

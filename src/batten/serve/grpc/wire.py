@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import Any
 
 from batten import __version__
-from batten.control.coordination.runtime import Answer, Lifecycle
+from batten.control.coordination.broadcast import Lifecycle
+from batten.control.coordination.runtime import Answer
 from batten.coordination.engine import Accepted
 from batten.coordination.envelope import VERSION, Message
 from batten.coordination.modes.mode import Descriptor

@@ -16,6 +16,7 @@ from batten.contract.errors import (
     ProviderError,
     Refused,
 )
+from batten.protocols.macp.errors import STATUSES
 
 STATUS: dict[str, int] = {
     "invalid_request": 400,
@@ -64,8 +65,9 @@ STATUS: dict[str, int] = {
     "store_full": 503,
     "store_read_only": 503,
     "fence_lost": 503,
+    **{str(code): status for code, status in STATUSES.items()},
 }
-"""The status of each code."""
+"""The status of each code; those in capitals are the control plane's."""
 
 _BY_CLASS: tuple[tuple[type[BattenError], int], ...] = (
     (NotFound, 404),

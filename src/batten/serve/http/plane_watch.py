@@ -79,6 +79,8 @@ class PlaneWatch:
         """`kind`: the kind of runtime that the settings name."""
         self.kind = kind
         self.link: Link | None = None
+        self.breaker: Breaker | None = None
+        """Of the calls to any runtime, also to the one beside this service."""
         self.consumer: Consumer | None = None
         self.calls = Histogram((0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0))
         """Seconds of each call, by method and status."""

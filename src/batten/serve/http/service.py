@@ -8,7 +8,6 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from batten import __version__
-from batten.control.data_retention import DataRetention
 from batten.control.gathering import Gathering
 from batten.control.observer.hosted import TOKEN_VARIABLE, HostedRuntime
 from batten.control.reconciler import Reconciler, Sweeper
@@ -16,22 +15,18 @@ from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
-from batten.serve.http.control_plane import ControlPlaneEdge
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
-from batten.serve.http.macp.observing import Observing
-from batten.serve.http.macp.service import RunService
-from batten.serve.http.macp.surface import macp
+from batten.serve.http.macp.plane import ControlPlane, Duty
 from batten.serve.http.metrics import Metrics
+from batten.serve.http.plane_gauges import PlaneCounts, PlaneGauges
 from batten.serve.http.rows import rows
 from batten.serve.http.sink_gauges import SinkGauges
 from batten.serve.http.sinks.service import SinkService
-from batten.serve.http.sinks.surface import sinks as sinks_surfaces
-from batten.serve.http.system import System, with_system
-from batten.settings.control_plane import read_control_plane
+from batten.serve.http.system import Check, System, with_system
 from batten.sinks.process import SinkProcess
 from batten.wiring.opener import SessionOpener
 
@@ -41,6 +36,19 @@ async def _tell_isolation(opener: SessionOpener, system: System) -> None:
     from batten.control.isolation import os_isolation
 
     system.sandbox = {"os_isolation": to_builtins(await os_isolation(opener.base, opener.home))}
+
+
+def _checks(opener: SessionOpener, supervisor: Supervisor, staff: Staff) -> dict[str, Check]:
+    """What `/readyz` looks at."""
+
+    async def store() -> str:
+        await opener.journal.version()
+        return ""
+
+    async def workers() -> str:
+        return "" if supervisor.pids or not staff.commands else "no worker runs"
+
+    return {"store": store, "workers": workers}
 
 
 def _beside(staff: Staff, runtime: tuple[str, ...], hosted: HostedRuntime) -> Supervisor:
@@ -76,50 +84,37 @@ async def service(
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
-    plane = read_control_plane(opener.base.environ)
-    observer = Observing(opener, plane, hosted)
-    observing = RunService(opener.journal, opener.home, plane, tasks, fanout, observer)
-    observing.recorder = telling
-    tasks.on_removed = observing.forget
-    keeping = DataRetention(opener.home, plane, telling)
+    plane = ControlPlane(opener, tasks, fanout, telling, hosted)
     metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
-    SinkGauges(opener.journal, opener.home).add_to(metrics)
-
-    async def check_store() -> str:
-        await opener.journal.version()
-        return ""
-
-    async def check_workers() -> str:
-        return "" if supervisor.pids or not staff.commands else "no worker runs"
-
+    sink_gauges = SinkGauges(opener.journal, opener.home)
+    sink_gauges.add_to(metrics)
+    counts = PlaneCounts(opener.journal)
     system = System(
         version=__version__,
         metrics=metrics,
-        checks={"store": check_store, "workers": check_workers},
-        watch=observing.watch,
-        is_closed=plane.is_closed,
+        checks=_checks(opener, supervisor, staff),
+        watch=plane.runs.watch,
+        is_closed=plane.settings.is_closed,
     )
     try:
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
-            parts = (*staffs, reconciler, Sweeper(tasks), retention, fanout, sinks, telling)
-            planes = (observing, observer, keeping)
-            duties = [group.create_task(part.run()) for part in (*parts, *planes)]
+            own: tuple[Duty, ...] = (reconciler, Sweeper(tasks), retention, fanout, sinks)
+            parts = (*staffs, *own, *plane.duties, counts)
+            duties = [group.create_task(part.run()) for part in parts]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
                 served.recorder = telling
-                edge = ControlPlaneEdge(plane)
-                plane_surfaces = (*sinks_surfaces(telling, edge), *macp(observing, edge))
-                others = (rows(opener.journal), *plane_surfaces)
+                others = (rows(opener.journal), *plane.surfaces())
                 surfaces = with_system([hecate(served), *others], system)
-                yield App(surfaces, limits=limits, metrics=metrics, writing=gathering)
+                app = App(surfaces, limits=limits, metrics=metrics, writing=gathering)
+                PlaneGauges(counts, plane.runs.watch, app.streams, sink_gauges).add_to(metrics)
+                yield app
             finally:
                 for duty in duties:
                     duty.cancel()
     finally:
-        await observer.link.close()
-        observing.close()
-        telling.close()
+        await plane.close()
         opener.close()

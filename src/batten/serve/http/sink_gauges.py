@@ -47,6 +47,11 @@ class SinkGauges:
     def _each(self, value: Callable[[SinkRow], Number]) -> Callable[[], Mapping[Labels, Number]]:
         return lambda: {(("sink", row.name),): value(row) for row in self._rows}
 
+    @property
+    def rows(self) -> list[SinkRow]:
+        """The sinks when metrics were last asked for."""
+        return self._rows
+
     async def _look(self) -> None:
         if not SinkStore.exists(self._home):
             self._rows = []

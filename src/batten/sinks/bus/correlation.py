@@ -142,31 +142,6 @@ def span_attributes(correlation: Mapping[str, Any], surface: str = "") -> dict[s
     return made
 
 
-def gateway_metadata(correlation: Mapping[str, Any], **more: str) -> dict[str, str]:
-    """Ids for the body of a model call to a gateway: never prompts or answers.
-
-    `more`: `turn_id`, `tool_call_id`, `workload`, `surface`.
-    """
-    run = _trimmed(correlation.get("agent_run_id")) or _trimmed(more.get("run_id"))
-    session = _trimmed(correlation.get("session_id"))
-    made = {
-        "agent_id": correlation.get("agent_id"),
-        "workspace_id": correlation.get("workspace_id"),
-        "objective_id": correlation.get("objective_id"),
-        "run_id": _trimmed(more.get("run_id")) or run,
-        "agent_run_id": run,
-        "agent_run_step_id": correlation.get("agent_run_step_id"),
-        "session_id": session,
-        "maestro_session_id": session,
-        "trace_id": correlation.get("trace_id"),
-        "turn_id": more.get("turn_id"),
-        "tool_call_id": more.get("tool_call_id"),
-        "workload": more.get("workload"),
-        "surface": more.get("surface") or "maestro",
-    }
-    return {name: text for name, value in made.items() if (text := _trimmed(value))}
-
-
 def _trimmed(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 

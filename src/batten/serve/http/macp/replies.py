@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from batten.control.observer.contract import Manifest, ModeInfo, Policy, Root, Verdict
+from batten.control.observer.link import RuntimeHealth
 from batten.protocols.macp.artifacts import Artifact
 from batten.protocols.macp.comparing import Comparison
+from batten.protocols.macp.descriptor import Created
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.exporting import RunBundle
 from batten.protocols.macp.metrics import RunMetrics
@@ -12,9 +15,11 @@ from batten.protocols.macp.pages import EventPage
 from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.replaying import ReplayDescriptor
 from batten.protocols.macp.state import ProjectedState
+from batten.serve.http.macp.admin import BreakerHistory, BreakerReset
 from batten.serve.http.macp.observability import TraceSummary
 
 REPLIES: dict[str, Any] = {
+    "POST /runs": Created,
     "GET /runs/{id}": RunRecord,
     "GET /runs/{id}/state": ProjectedState,
     "GET /runs/{id}/events": list[CanonicalEvent] | EventPage,
@@ -31,5 +36,15 @@ REPLIES: dict[str, Any] = {
     "GET /runs/{id}/messages": list[OutboundMessage],
     "GET /runs/{id}/artifacts": list[Artifact],
     "POST /runs/{id}/artifacts": Artifact,
+    "GET /runtime/manifest": Manifest,
+    "GET /runtime/modes": list[ModeInfo],
+    "GET /runtime/roots": list[Root],
+    "GET /runtime/health": RuntimeHealth,
+    "POST /runtime/policies": Verdict,
+    "GET /runtime/policies": list[Policy],
+    "GET /runtime/policies/{policyId}": Policy,
+    "DELETE /runtime/policies/{policyId}": Verdict,
+    "POST /admin/circuit-breaker/reset": BreakerReset,
+    "GET /admin/circuit-breaker/history": BreakerHistory,
 }
 """By method and path."""

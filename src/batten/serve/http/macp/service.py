@@ -17,6 +17,7 @@ from batten.serve.http.plane_watch import PlaneWatch
 from batten.settings.control_plane import ControlPlaneSettings
 
 if TYPE_CHECKING:  # loaded with the first request
+    from batten.control.described.creation import DescribedRuns
     from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
     from batten.serve.http.sinks.service import SinkService
@@ -52,11 +53,13 @@ class RunService:
         self.watch = PlaneWatch(settings.runtime_kind)
         """Knows the runtime elsewhere, if there is one."""
         observer.link.timed = self.watch.timed
+        self.watch.breaker = observer.link.breaker
         if settings.runtime_address:
             self.watch.link, self.watch.consumer = observer.link, observer
         self._home = home
         self._store: ViewStore | None = None
         self._views: Views | None = None
+        self._described: DescribedRuns | None = None
         self._wanted = asyncio.Event()
 
     @property
@@ -69,6 +72,14 @@ class RunService:
             self._views = Views(self.journal, self._store)
         self._wanted.set()
         return self._views
+
+    @property
+    def described(self) -> "DescribedRuns":
+        if self._described is None:
+            from batten.control.described.creation import DescribedRuns
+
+            self._described = DescribedRuns(self.tasks, self.settings)
+        return self._described
 
     @property
     def _has_views(self) -> bool:

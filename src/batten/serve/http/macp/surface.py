@@ -4,7 +4,17 @@ from msgspec.structs import replace
 
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import CONTROL_CODES, ControlPlaneEdge, control_error
-from batten.serve.http.macp import compare, export, observability, replay, runs, streams
+from batten.serve.http.macp import (
+    admin,
+    compare,
+    creating,
+    export,
+    observability,
+    replay,
+    runs,
+    runtime,
+    streams,
+)
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
@@ -15,8 +25,11 @@ _ROUTES = (
     *export.ROUTES,
     *compare.ROUTES,
     *observability.ROUTES,
+    *creating.ROUTES,
+    *runtime.ROUTES,
+    *admin.ROUTES,
 )
-_PREFIXES = ("/runs",)
+_PREFIXES = ("/runs", "/runtime", "/admin")
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
 
