@@ -185,7 +185,15 @@ def _policy(folder: Path, **change: Any) -> str:
     ("change", "words"),
     [
         ({"panels": {}}, "names the panel 'review'; the settings have none"),
-        ({"panels": {"review": {"policy": "x.json"}}}, "must have a policy (a file) and agents"),
+        ({"panels": {"review": {"policy": "x.json"}}}, "must have a policy (a file), and either"),
+        (
+            {"panels": {"review": {"policy": "x", "agents": {"a": "b"}, "connected": ["c"]}}},
+            "must have a policy (a file), and either",
+        ),
+        (
+            {"panels": {"review": {"policy": "x.json", "connected": ["a", "batten"]}}},
+            "connected must be different names",
+        ),
         ({"panels": {"a b": {}}}, "must be a name"),
         (
             {"panels": {"review": {"policy": "x.json", "agents": {"a": "b"}, "timeout_s": 0}}},

@@ -50,6 +50,7 @@ ADDED = {
     "macp.message_accepted",
     "macp.session_changed",
     "macp.commitment_evaluated",
+    "macp.panel_convened",
     "macp.run_archived",
     "macp.run_described",
     "macp.suspension_requested",

@@ -10,6 +10,7 @@ import msgspec
 
 from batten.contract.envelope import decode
 from batten.contract.facts import TERMINAL, Fact, TaskCreated
+from batten.control.pool import hold_panels
 from batten.control.specification import of_task, resumed
 from batten.control.tasks import Tasks
 from batten.control.worker import Slots, Worker
@@ -112,12 +113,15 @@ class Place:
         return resumed(base, row, session)
 
     @asynccontextmanager
-    async def working(self, runs: int = 4) -> AsyncGenerator[Worker]:
+    async def working(self, runs: int = 4, *, holds_panels: bool = True) -> AsyncGenerator[Worker]:
         """A worker that executes queued runs meanwhile."""
         worker = Worker(self.opener, self.specify, this_worker(), Slots(runs))
         async with asyncio.TaskGroup() as group:
             group.create_task(worker.run())
+            panels = hold_panels(self.opener, self.specify, runs if holds_panels else 0)
+            holding = group.create_task(panels)
             try:
                 yield worker
             finally:
+                holding.cancel()
                 worker.stop()

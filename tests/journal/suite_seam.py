@@ -121,6 +121,23 @@ class Queueing(WithJournal):
             await asyncio.wait_for(waiting, PATIENCE_S)
         other.close()
 
+    async def test_a_question_to_a_panel_wakes_those_who_hold_panels(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        lease = await started(journal)
+        async with aclosing(other.follow_queue()) as wakes:
+            await anext(wakes)
+            waiting = asyncio.ensure_future(anext(wakes))
+            await journal.append(lease.run_id, [approval("appr_1")], fence=lease.fence)
+            async with aclosing(other.follow(lease.run_id)) as pages:
+                await anext(pages)
+            assert not waiting.done()
+            to_panel = replace(approval("appr_2"), resolvers=["panel:review"])
+            await journal.append(lease.run_id, [to_panel], fence=lease.fence)
+            await asyncio.wait_for(waiting, PATIENCE_S)
+        other.close()
+
     async def test_a_worker_that_gives_a_queued_run_up_wakes_the_others(
         self, journal: Journal, open_journal: OpenJournal
     ) -> None:

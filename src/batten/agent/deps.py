@@ -60,6 +60,14 @@ class Requests(Protocol):
     async def ask(self, recorder: Recorder, question: Question) -> Answer: ...
 
 
+class Panels(Requests, Protocol):
+    """Asks panels of agents."""
+
+    def parking(self) -> "Panels":
+        """The same panels for runs that are parked while they wait: workers hold them."""
+        ...
+
+
 class Observer(Protocol):
     """Sees the result of each model call, and each fact; the scenario recorder is one."""
 
@@ -79,7 +87,7 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     toolbox: "ToolboxMaker"
     """Makes the tools of a run at this depth of children."""
     requests: Requests
-    panels: Requests | None = None
+    panels: Panels | None = None
     """Asks the panel that a question names; without it such a question is denied."""
     worker_id: str
     for_others: bool = False

@@ -161,7 +161,8 @@ def _policy(path: str) -> "PolicyDescriptor":
 
 
 def _agents(text: str, roles: dict[str, _Role]) -> "tuple[PanelAgent, ...]":
-    from batten.control.coordination.panel import CHAIR, PanelAgent
+    from batten.control.coordination.chair import CHAIR
+    from batten.control.coordination.panel import PanelAgent
 
     agents: dict[str, PanelAgent] = {}
     for part in text.split(","):
@@ -222,26 +223,18 @@ async def _hold(panel: "Panel", opener: "SessionOpener", options: Namespace) -> 
             def opened(session_id: str, run_id: str) -> None:
                 group.create_task(_watch(opener.journal, run_id, show))
 
-            return await hold(
-                panel, _runtime(panel, opener), opener.open, opener.base, opened=opened
-            )
+            return await hold(panel, _runtime(opener), opener.open, opener.base, opened=opened)
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from failed
 
 
-def _runtime(panel: "Panel", opener: "SessionOpener") -> "Runtime":
+def _runtime(opener: "SessionOpener") -> "Runtime":
     from batten.control.coordination.records import Keeping
-    from batten.control.coordination.registries import Registries
     from batten.control.coordination.runtime import Runtime
-    from batten.coordination.policy.policy import DEFAULT
-    from batten.coordination.registry import PolicyRegistry
     from batten.redact.redactor import Redactor
     from batten.redact.seal import SealKey
     from batten.settings.control_plane import read_control_plane
 
-    registry = PolicyRegistry()
-    if panel.policy != DEFAULT:
-        registry = registry.register(panel.policy)
     environ = opener.base.environ
     keeping = Keeping(
         opener.journal,
@@ -249,7 +242,7 @@ def _runtime(panel: "Panel", opener: "SessionOpener") -> "Runtime":
         partial(SealKey.load, opener.home),
         read_control_plane(environ).macp_redact_patterns,
     )
-    return Runtime(keeping, Registries(policies=registry))
+    return Runtime(keeping)
 
 
 async def _watch(journal: Journal, run_id: str, show: Callable[[Stored], None]) -> None:

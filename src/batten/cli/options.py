@@ -14,7 +14,7 @@ from batten.serve.output import warn
 from batten.wiring.spec import Part, SessionSpec
 
 if TYPE_CHECKING:
-    from batten.agent.deps import Requests, RunDeps
+    from batten.agent.deps import Panels, RunDeps
     from batten.agent.settings import RunSettings
     from batten.settings.contract import Settings
 
@@ -87,7 +87,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
 
 def _convene(
     spec: SessionSpec, deps: "RunDeps", settings: "RunSettings", found: "Settings"
-) -> "Requests":
+) -> "Panels":
     """The panels of the settings; loaded only where a rule names one."""
     from batten.control.coordination.approvals import panels_of
 

@@ -29,6 +29,8 @@ _log = logging.getLogger("batten.coordination")
 _BIND = "127.0.0.1:50051"
 _MESSAGES = 600
 _STARTS = 60
+_PANELS = 1000
+"""Questions that connected programs decide at the same time."""
 
 
 def runtime_parser() -> Parser:
@@ -155,6 +157,9 @@ async def _beat() -> None:
 
 
 async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
+    from batten.control.coordination.chair import may_adopt
+    from batten.control.coordination.connected import ConnectedPanels
+    from batten.control.coordination.duty import PanelDuty
     from batten.control.coordination.records import Keeping
     from batten.control.coordination.registries import FILE, Registries, load_policies
     from batten.control.coordination.runtime import Runtime
@@ -182,17 +187,22 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
             partial(SealKey.load, home),
             read_control_plane(environ).macp_redact_patterns,
         )
-        runtime = Runtime(keeping, Registries(os.path.join(home, FILE), fixed))
+        registries = Registries(os.path.join(home, FILE), fixed)
+        runtime = Runtime(keeping, registries, adopts=may_adopt)
+        panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)
+        duty = PanelDuty(journal, keeping.redactor, "runtime", panels.decide, most=_PANELS)
         await runtime.recover()
         async with serve_runtime(runtime, authenticator, rates, listening) as address:
             sys.stdout.write(f"listening on {address}\n")
             sys.stdout.flush()
             _log.info("the runtime listens on %s", address)
             async with asyncio.TaskGroup() as group:
-                beating = group.create_task(_beat()) if options.leave_with_stdin else None
+                duties = [group.create_task(duty.run())]
+                if options.leave_with_stdin:
+                    duties.append(group.create_task(_beat()))
                 await stopping.wait()
-                if beating is not None:
-                    beating.cancel()
+                for one in duties:
+                    one.cancel()
     finally:
         journal.close()
 

@@ -13,7 +13,7 @@ from batten.agent.rules.grants import grant_of
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.contract.facts import ApprovalTimedOut
-from batten.contract.facts.approval import APPROVAL_REJECTED
+from batten.contract.facts.approval import APPROVAL_REJECTED, panel_of
 from batten.control.specification import OPERATOR
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal, RequestRow, RunRow
@@ -133,13 +133,18 @@ def is_overdue(row: RequestRow) -> bool:
 
 
 async def time_out(tasks: Tasks, asking: Asking) -> bool:
-    """Close an overdue approval; a parked run is cancelled. False if an answer was faster."""
+    """Close an overdue approval. False if an answer was faster.
+
+    A parked run is cancelled, unless it asked a panel: then its model is told.
+    """
     waited = 0.0
     if asking.row.deadline_at and asking.asked.at:
         until = datetime.fromisoformat(asking.row.deadline_at)
         waited = (until - datetime.fromisoformat(asking.asked.at)).total_seconds()
     late = ApprovalTimedOut(
-        approval_id=asking.row.request_id, after_seconds=round(waited), halt=True
+        approval_id=asking.row.request_id,
+        after_seconds=round(waited),
+        halt=UNSET if panel_of(asking.row.resolvers) else True,
     )
     try:
         await tasks.journal.append(asking.run.run_id, [late], fence=None)

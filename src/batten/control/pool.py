@@ -3,13 +3,14 @@
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
 from batten.contract.facts import RunQueued
+from batten.contract.facts.approval import panel_of
 from batten.control.reach import check_addresses
 from batten.control.specification import executed, resumed
 from batten.control.supervisor import BEAT_S
@@ -27,14 +28,29 @@ _PARENT_GONE = 1
 async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = None) -> None:
     """Execute queued runs until SIGTERM or SIGINT, or until the parent's end of the pipe closes."""
     slots = Slots(runs, lease_seconds(opener.base.environ))
-    worker = Worker(opener, specifying(opener), this_worker(), slots)
+    specify = specifying(opener)
+    worker = Worker(opener, specify, this_worker(), slots)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     if parent_pipe is not None:
         leave_with_parent(loop, parent_pipe)
         beat(loop)
-    await worker.run()
+    async with asyncio.TaskGroup() as group:
+        holding = group.create_task(hold_panels(opener, specify, runs))
+        await worker.run()
+        holding.cancel()
+
+
+async def hold_panels(opener: SessionOpener, specify: Specify, most: int) -> None:
+    """Hold the panels of parked runs, until cancelled. Their code is loaded with the first one."""
+    async with aclosing(opener.journal.follow_queue()) as wakes:
+        async for _ in wakes:
+            if any(panel_of(row.resolvers) for row in await opener.journal.pending_requests()):
+                break
+    from batten.control.coordination.hosting import panel_duty
+
+    await panel_duty(opener, specify, most).run()
 
 
 def specifying(opener: SessionOpener) -> Specify:

@@ -178,7 +178,7 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     price_as_of: str | None
 
 
-IdKind = Literal["run", "session", "request", "artifact"]
+IdKind = Literal["run", "stream", "session", "request", "artifact"]
 
 
 class Spend(Struct, frozen=True):
@@ -351,7 +351,7 @@ class Queue(Protocol):
         ...
 
     def follow_queue(self) -> AsyncGenerator[None, None]:
-        """Yields at once, and whenever a run was queued, in any process; ends when closed."""
+        """Yields at once, and when a run is queued or asks a panel, anywhere; ends when closed."""
         ...
 
     async def held(self, *, limit: int = 1000) -> list[RunRow]:
@@ -398,7 +398,11 @@ class Rows(Protocol):
         ...
 
     async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
-        """Stored ids from `first` to `last`, both included, in order; streams are no runs."""
+        """Stored ids from `first` to `last`, in order. Streams: of runs and of sessions' own."""
+        ...
+
+    async def streams(self) -> int:
+        """How many runs and session streams there are."""
         ...
 
     async def ledger(self, run_id: str) -> list[LedgerRow]: ...

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from batten.contract.errors import Conflict, FenceLost, NotFound
-from batten.journal.appending import RunState, lease_end
+from batten.contract.facts.approval import panel_of
+from batten.journal.appending import Prepared, RunState, lease_end
 from batten.journal.contract import Lease
 from batten.journal.rows import Known
 from batten.journal.workers import boot_ms, is_gone
@@ -34,6 +35,17 @@ def waits_for_worker(run: RunState) -> bool:
     """Whether a worker may claim the run from the queue."""
     is_for_workers = run.fold.kind not in ("session", "coordination")
     return run.fold.status == "queued" and not run.worker_id and is_for_workers
+
+
+def gives_work(before: RunState, prepared: Prepared) -> bool:
+    """Whether these facts are a reason to look at the queue: the run is queued, or asks a panel."""
+    after = prepared.after
+    if after.fold is before.fold:
+        return False
+    return waits_for_worker(after) or any(
+        row.status == "pending" and panel_of(row.resolvers)
+        for row in prepared.changes.requests.values()
+    )
 
 
 def lease_of(run: RunState) -> Lease | None:

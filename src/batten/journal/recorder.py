@@ -40,6 +40,7 @@ _AUTHORED = (
     facts.AssistantFinalAnswer,
     facts.AssistantToolCallProposed,
     facts.ContextCompacted,
+    facts.MacpPanelConvened,
     facts.MacpRunDescribed,
     facts.RequestClosed,
     facts.RequestOpened,

@@ -7,7 +7,7 @@ once and says so.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -31,7 +31,7 @@ from batten.contract.facts import (
     RequestClosed,
     RequestOpened,
 )
-from batten.contract.facts.approval import APPROVAL_TIMED_OUT, RequestClass
+from batten.contract.facts.approval import APPROVAL_TIMED_OUT, RequestClass, panel_of
 from batten.contract.ids import new_request_id
 from batten.journal.contract import Body, Journal, RequestRow
 from batten.journal.fitting import fits
@@ -60,12 +60,17 @@ class JournalRequests:
         opened: Callable[[Recorder, Question, str], None] | None = None,
         *,
         parks: bool = False,
+        halts: bool = False,
+        beside: Callable[[Recorder, Question, str], Sequence[Fact]] | None = None,
     ) -> None:
-        """With `parks`, a run that waits for an approval is parked instead of kept in memory, and
-        cancelled if there is no answer in time.
+        """With `parks`, a run that waits for an approval is parked instead of kept in memory; with
+        `halts` it is cancelled if there is no answer in time. `beside` are facts to record with a
+        new question, which has this id.
         """
         self._resolvers = resolvers
         self._parks = parks
+        self._halts = halts
+        self._beside = beside
         self._closed_by = "system" if parks else "runtime"
         """The author of cancellations that come with the cancellation of a run."""
         self._patience_s = patience_s
@@ -85,7 +90,8 @@ class JournalRequests:
             if is_new:
                 deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
                 # Queued from here on: if the wait is cancelled, the question has been asked.
-                asked = await recorder.record(self._asked(request_id, question, deadline))
+                beside = self._beside(recorder, question, request_id) if self._beside else ()
+                asked = await recorder.record(*beside, self._asked(request_id, question, deadline))
                 after = asked[-1].sequence - 1
             if self._opened is not None:
                 self._opened(recorder, question, request_id)
@@ -138,11 +144,14 @@ class JournalRequests:
     async def _asked_before(self, recorder: Recorder, question: Question) -> str | None:
         """The request in which a dead worker asked this run's same question, answered or not.
 
-        Requests of this process do not count: an answer authorises one call.
+        Requests of this process do not count: an answer authorises one call. A panel that came to
+        no decision in time has answered; people are asked again.
         """
         digest = digest_of(question)
         for row in await recorder.journal.requests(recorder.run_id):
-            usable = row.status in ("pending", "answered", "failed")
+            usable = row.status in ("pending", "answered", "failed") or (
+                row.status == "timed_out" and panel_of(row.resolvers)
+            )
             if row.digest == digest and usable and row.request_id not in self._used:
                 return row.request_id
         return None
@@ -181,7 +190,7 @@ class JournalRequests:
             late = ApprovalTimedOut(
                 approval_id=request_id,
                 after_seconds=round(self._patience_s),
-                halt=True if self._parks else UNSET,
+                halt=True if self._halts else UNSET,
             )
         else:
             late = RequestClosed(

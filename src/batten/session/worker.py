@@ -40,8 +40,9 @@ async def claimable(journal: Journal) -> list[RunRow]:
 
 def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:
     """Deps whose runs are parked while they wait for an approval, and belong to clients."""
-    requests = JournalRequests(settings.resolvers, settings.request_seconds, parks=True)
-    return replace(deps, requests=requests, for_others=True)
+    requests = JournalRequests(settings.resolvers, settings.request_seconds, parks=True, halts=True)
+    panels = None if deps.panels is None else deps.panels.parking()
+    return replace(deps, requests=requests, panels=panels, for_others=True)
 
 
 async def execute(

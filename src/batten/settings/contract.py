@@ -106,6 +106,8 @@ class PanelConfig(Struct, frozen=True, kw_only=True):
     policy: str
     """The path of the policy's file."""
     agents: tuple[PanelMember, ...]
+    connected: bool = False
+    """The members are programs that connect to the runtime; Batten runs no agent for them."""
     timeout_s: float = 120.0
     rounds: int = 4
 

@@ -8,6 +8,7 @@ from batten.settings.contract import PanelConfig, PanelMember
 from batten.settings.table import Table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_CHAIR = "batten"
 _LONGEST_S = 86_400
 _MOST_AGENTS = 50
 _MOST_ROUNDS = 100
@@ -26,14 +27,23 @@ def _panel(section: Table, name: str, entry: Any, base: str) -> PanelConfig:
         raise section.wrong(name, "must be a name of up to 64 letters, digits, _, . and -")
     panel = section.within(name, entry)
     policy, agents = panel.text("policy"), panel.table("agents")
-    if policy is None or agents is None or not agents.content:
-        raise section.wrong(name, "must have a policy (a file) and agents (by name)")
-    if len(agents.content) > _MOST_AGENTS:
-        raise panel.wrong("agents", f"must be {_MOST_AGENTS} at most")
+    connected = _connected(panel)
+    members = connected
+    if agents is not None:
+        members = tuple(_member(agents, one, said) for one, said in agents.content.items())
+    if policy is None or not members or (connected and agents is not None):
+        raise section.wrong(
+            name,
+            "must have a policy (a file), and either agents (by name) or connected (the names of"
+            " programs that connect to the runtime)",
+        )
+    if len(members) > _MOST_AGENTS:
+        raise panel.wrong("connected" if connected else "agents", f"are {_MOST_AGENTS} at most")
     read = PanelConfig(
         name=name,
         policy=policy if policy.startswith("~/") else os.path.normpath(os.path.join(base, policy)),
-        agents=tuple(_member(agents, one, said) for one, said in agents.content.items()),
+        agents=members,
+        connected=bool(connected),
         timeout_s=float(_number(panel, "timeout_s", 1, _LONGEST_S, 120)),
         rounds=int(_number(panel, "rounds", 1, _MOST_ROUNDS, 4)),
     )
@@ -41,9 +51,17 @@ def _panel(section: Table, name: str, entry: Any, base: str) -> PanelConfig:
     return read
 
 
+def _connected(panel: Table) -> tuple[PanelMember, ...]:
+    """Members that are other programs: each by the sender that its credential names."""
+    names = tuple(name.strip() for name in panel.texts("connected"))
+    if len(set(names)) != len(names) or any(name in ("", _CHAIR) for name in names):
+        raise panel.wrong("connected", f"must be different names, not empty and not {_CHAIR}")
+    return tuple(PanelMember(name=name) for name in names)
+
+
 def _member(agents: Table, name: str, said: Any) -> PanelMember:
     """Instructions, or a table with a model too."""
-    if _NAME.fullmatch(name) is None or name == "batten":
+    if _NAME.fullmatch(name) is None or name == _CHAIR:
         raise agents.wrong(name, "must be the name of an agent: letters, digits, _, . and -")
     if isinstance(said, str):
         return PanelMember(name=name, instructions=said)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from batten.agent.deps import Requests, RunDeps
+    from batten.agent.deps import Panels, RunDeps
     from batten.agent.rules.rule import Rule
     from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from batten.tools.contract import Tool
 
     Equip = Callable[[RunDeps, RunSettings], RunDeps]
-    Convene = Callable[["SessionSpec", RunDeps, RunSettings, Settings], Requests]
+    Convene = Callable[["SessionSpec", RunDeps, RunSettings, Settings], Panels]
 
 Part = Literal["hooks", "skills", "mcp", "plugins"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from batten.control.coordination.approvals import panels_of
 from batten.control.coordination.panel import PanelAgent
 from batten.control.coordination.records import Keeping
 from batten.control.coordination.registries import Registries
@@ -18,6 +19,7 @@ from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
+from tests.control.given import Place
 
 MAJORITY = PolicyDescriptor(
     policy_id="policy.majority",
@@ -32,11 +34,18 @@ def act(tool: str, result: str = "success", **arguments: Any) -> dict[str, Any]:
 
 
 def scripted(folder: Path, name: str, *turns: list[dict[str, Any]]) -> str:
-    """A model that acts as told in each turn, with a sentence after it."""
+    """A model that acts as told in each turn, with a sentence after it.
+
+    A delay comes before the act that follows it.
+    """
     frames: list[list[dict[str, Any]]] = []
     for turn in turns:
+        waiting: list[dict[str, Any]] = []
         for number, one in enumerate(turn):
-            frames.append([{**one, "id": f"{name}-{len(frames)}-{number}"}])
+            waiting.append({**one, "id": f"{name}-{len(frames)}-{number}"})
+            if one["kind"] != "delay" or one is turn[-1]:
+                frames.append(waiting)
+                waiting = []
         frames.append([{"kind": "text", "text": f"{name} is done."}])
     scenario: dict[str, Any] = {
         "schemaVersion": "evalops.maestro.scripted-scenario.v1",
@@ -54,6 +63,28 @@ def scripted(folder: Path, name: str, *turns: list[dict[str, Any]]) -> str:
 
 def member(folder: Path, name: str, *turns: list[dict[str, Any]]) -> PanelAgent:
     return PanelAgent(name=name, model=scripted(folder, name, *turns))
+
+
+def reviewed(folder: Path, **panel: Any) -> Place:
+    """A service in which a panel, a quorum, answers whether a file may be touched."""
+    policy: dict[str, Any] = {"policy_id": "policy.two", "mode": "macp.mode.quorum.v1", "rules": {}}
+    (folder / "policy.json").write_bytes(msgspec.json.encode(policy))
+    settings = {
+        "permissions": {
+            "ask": [{"pattern": "Bash(touch *)", "panel": "review"}],
+            "allow": ["Bash"],
+        },
+        "panels": {"review": {"policy": "policy.json", **panel}},
+    }
+    (folder / "settings.json").write_bytes(msgspec.json.encode(settings))
+    return Place(
+        folder,
+        auto_allow=False,
+        bare=False,
+        setting_sources=(),
+        settings=str(folder / "settings.json"),
+        convene=panels_of,
+    )
 
 
 class Table:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from batten.contract import facts
 from batten.contract.envelope import decode_fact
 from batten.control.coordination import store
-from batten.control.coordination.runtime import Answer, Runtime
+from batten.control.coordination.answers import Answer
+from batten.control.coordination.runtime import Runtime
 from batten.coordination.engine import Accepted
 from batten.coordination.envelope import Message
 from batten.coordination.policy.policy import PolicyDescriptor
@@ -77,6 +78,7 @@ async def test_replay_from_the_journal_gives_the_same_session(tmp_path: Path, pa
     assert session.state == script["expected_final_state"].upper()
     async with open_runtime(tmp_path) as again:
         stored = await store.load(again.keeping, run_id)
+        assert stored is not None
         assert await again.find(SESSION_ID) == stored.engine.session
         assert replace(stored.engine.session, mode=session.mode) == session
         for message, _ in messages(script):

@@ -50,9 +50,11 @@ async def test_script_over_grpc_is_answered_as_expected_and_replays_equal(
     journal = SqliteJournal.open(server.home, read_only=True)
     try:
         keeping = Keeping(journal, Redactor(), lambda: SealKey.load(server.home))
-        row = await store.find_run(keeping, session_id)
+        row = await store.find_run(keeping.journal, session_id)
         assert row is not None
-        session = (await store.load(keeping, row.run_id)).engine.session
+        stored = await store.load(keeping, row.run_id)
+        assert stored is not None
+        session = stored.engine.session
     finally:
         journal.close()
     assert session.state == state

@@ -1,5 +1,6 @@
 """`approval.*` and `request.*`: questions a run asks outside the process, and the answers."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
@@ -12,6 +13,15 @@ Decision = Literal["approved", "rejected", "cancelled"]
 APPROVAL_REJECTED = "approval rejected"
 APPROVAL_TIMED_OUT = "approval timed out"
 """Reasons of runs that end with an approval."""
+
+
+PANEL = "panel:"
+"""The beginning of the resolver of an approval that a panel answers; its name follows."""
+
+
+def panel_of(resolvers: Sequence[str]) -> str:
+    """The panel among the resolvers; empty if others answer."""
+    return next((one.removeprefix(PANEL) for one in resolvers if one.startswith(PANEL)), "")
 
 
 class ApprovalRequested(Fact, frozen=True):

@@ -103,6 +103,39 @@ class MacpCommitmentEvaluated(Fact, frozen=True):
     denials: list[MacpDenial]
 
 
+class PanelSeat(Struct, frozen=True):
+    """A member of a panel."""
+
+    name: str
+    model: str
+    """Empty for the first of the panel's models."""
+    instructions: str
+
+
+PanelOwner = Literal["run", "worker", "runtime"]
+
+
+class MacpPanelConvened(Fact, frozen=True):
+    """An approval of this run is asked of a panel: everything that holding it needs."""
+
+    TYPE = "macp.panel_convened"
+    approval_id: str
+    """The panel's session has the same number."""
+    panel: str
+    owner: PanelOwner
+    """Who holds it: the process of the run, any worker, or the runtime that its members connect
+    to."""
+    mode: str
+    policy: BoundPolicy
+    members: list[PanelSeat]
+    models: list[str]
+    """Of members without one of their own."""
+    rounds: int
+    question: str
+    about: str
+    """The tool and its arguments, secrets removed."""
+
+
 class MacpRunDescribed(Fact, frozen=True):
     """A client asked to observe a session that agents open elsewhere, or will open here."""
 

@@ -1,32 +1,12 @@
-"""What watchers are told, to every subscriber in this process; one that lags is cut off."""
+"""Values to every subscriber in this process; one that lags behind is cut off."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Generic, TypeVar
 
-from msgspec import Struct
-
-from batten.coordination.envelope import Message
 from batten.coordination.rejection import Rejection
-from batten.coordination.session import Session
 
 T = TypeVar("T")
-
-
-class Lifecycle(Struct, frozen=True):
-    """A change of a session that watchers hear of."""
-
-    kind: str
-    """`CREATED`, `RESOLVED`, `EXPIRED`, `SUSPENDED`, `RESUMED` or `CANCELLED`."""
-    session: Session
-    at_ms: int
-
-
-class Heard(Struct, frozen=True):
-    """A Signal or Progress; one that belongs to a live session is in the record of its run."""
-
-    message: Message
-    is_authenticated: bool
 
 
 class Broadcast(Generic[T]):

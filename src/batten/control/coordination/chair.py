@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from batten.contract.errors import Conflict
 from batten.contract.ids import new_session_id, to_uuid
 from batten.control.coordination.runtime import Runtime
 from batten.control.coordination.seat import Seat
@@ -34,6 +35,20 @@ _ACTIONS = {
 }
 
 
+CHAIR = "batten"
+"""The sender of a chair. No client of the runtime may use it."""
+APPROVAL = "batten.approval"
+"""The extension of a session whose members connect to the runtime: what they are asked about."""
+
+
+def may_adopt(session: Session) -> bool:
+    """Whether the runtime that clients connect to goes on with a session that it finds.
+
+    Other panels wait for a process that brings their agents back.
+    """
+    return session.panel.initiator != CHAIR or APPROVAL in session.extension_keys
+
+
 class Opening(Struct, frozen=True, kw_only=True):
     """What the chair opens a session with."""
 
@@ -45,6 +60,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     ttl_ms: int
     session_id: str = ""
     context_id: str = ""
+    about: str = ""
+    extensions: dict[str, bytes] = {}
 
 
 class Verdict(Struct, frozen=True):
@@ -55,7 +72,10 @@ class Verdict(Struct, frozen=True):
 
 
 async def open_panel(runtime: Runtime, opening: Opening) -> Seat:
-    """Start the session; of a quorum also ask the question. Raises `Rejection`."""
+    """Start the session, or go on with it; of a quorum also ask the question.
+
+    Raises `Rejection`, and `Conflict` while another process holds the session.
+    """
     session_id = opening.session_id or to_uuid(new_session_id())
     now = runtime.clock()
     start: dict[str, Any] = {
@@ -66,6 +86,7 @@ async def open_panel(runtime: Runtime, opening: Opening) -> Seat:
         "policy_version": opening.policy.policy_id,
         "ttl_ms": opening.ttl_ms,
         "context_id": opening.context_id,
+        "extensions": opening.extensions,
     }
     await runtime.send(
         Message(
@@ -76,14 +97,20 @@ async def open_panel(runtime: Runtime, opening: Opening) -> Seat:
             sender=opening.chair,
             timestamp_unix_ms=now,
             payload=write(SESSION_START, start),
-        )
+        ),
+        policy=opening.policy,
     )
     seat = Seat(runtime, session_id, opening.chair)
     session = await seat.session()
+    if session.is_terminal:
+        return seat
+    if not runtime.holds(session_id):
+        raise Conflict(f"another process holds the panel {session_id}", code="panel_held")
     if opening.mode == quorum.MODE and session.mode_state.phase == "Unrequested":
         asked = {
             "action": "decide",
             "summary": opening.question,
+            "details": opening.about,
             "required_approvals": len(opening.participants) // 2 + 1,
         }
         await seat.send(ACTS["ApprovalRequest"], asked)

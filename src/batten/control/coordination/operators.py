@@ -19,8 +19,9 @@ class OperatorRequests:
         self._read_to: int | None = None
 
     async def begin(self) -> None:
-        """Leave out what was asked before now."""
-        self._read_to = await self._journal.position()
+        """Leave out what was asked before the first call of this."""
+        if self._read_to is None:
+            self._read_to = await self._journal.position()
 
     async def new(self) -> AsyncGenerator[tuple[str, Asked], None]:
         """The requests since the last time, with their runs."""

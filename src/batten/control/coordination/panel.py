@@ -17,6 +17,7 @@ from batten.agent.rules.rule import Rule
 from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, JournalError
 from batten.control.coordination.chair import (
+    CHAIR,
     Opening,
     commit,
     may_chair_commit,
@@ -33,7 +34,6 @@ from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
 OpenSession = Callable[[SessionSpec], Awaitable[OpenedSession]]
-CHAIR = "batten"
 SURFACE = "panel"
 _READING = ("read_file", "glob", "grep")
 _MARGIN_S = 0.05
@@ -122,21 +122,9 @@ _TURN = (
 )
 
 
-async def hold(
-    panel: Panel,
-    runtime: Runtime,
-    open_session: OpenSession,
-    base: SessionSpec,
-    *,
-    opened: Callable[[str, str], object] = lambda session_id, run_id: None,
-) -> Decided:
-    """Let the panel decide; the session is over when this returns.
-
-    `base` says how the agents' sessions are opened. `opened` hears the ids of the session and its
-    run. Raises `Rejection` for a session that cannot start, and the error of an agent that cannot
-    be opened.
-    """
-    opening = Opening(
+def opening_of(panel: Panel) -> Opening:
+    """What the chair opens the session of a panel with."""
+    return Opening(
         question=panel.question,
         participants=tuple(agent.name for agent in panel.agents),
         policy=panel.policy,
@@ -146,12 +134,38 @@ async def hold(
         session_id=panel.session_id,
         context_id=panel.context_id,
     )
-    chair = await open_panel(runtime, opening)
-    run_id = await runtime.run_of(chair.session_id)
-    opened(chair.session_id, run_id or "")
+
+
+async def give_up(chair: Seat, reason: str = "whoever held the panel was cancelled") -> None:
+    """Cancel a session that is still open; under some policies it expires instead."""
+    try:
+        await chair.runtime.cancel(chair.session_id, chair.name, reason)
+    except BattenError:
+        return
+
+
+async def hold(
+    panel: Panel,
+    runtime: Runtime,
+    open_session: OpenSession,
+    base: SessionSpec,
+    *,
+    opened: Callable[[str, str], object] = lambda session_id, run_id: None,
+    let_go: Callable[[Seat], Awaitable[None]] = give_up,
+) -> Decided:
+    """Let the panel decide; the session is over when this returns.
+
+    `base` says how the agents' sessions are opened. `opened` hears the ids of the session and its
+    run. `let_go` is called with the chair when this is cancelled. Raises `Rejection` for a session
+    that cannot start, `Conflict` while another process holds it, and the error of an agent that
+    cannot be opened.
+    """
+    chair = await open_panel(runtime, opening_of(panel))
+    run_id = await runtime.run_of(chair.session_id) or ""
+    opened(chair.session_id, run_id)
     members: list[_Member] = []
     if (await chair.session()).is_terminal:  # decided before, by a process that is gone
-        return await _decided(chair, run_id or "", members)
+        return await decided_by(chair, run_id, members=members)
     try:
         async with asyncio.TaskGroup() as group:
             looking_after = group.create_task(runtime.run())
@@ -168,16 +182,53 @@ async def hold(
             looking_after.cancel()
             holding.cancel()
     except BaseExceptionGroup as failed:
-        await _give_up(chair, "an agent could not take part")
+        await give_up(chair, "an agent could not take part")
         raise failed.exceptions[0] from failed
     except asyncio.CancelledError:
-        await _give_up(chair, "whoever held the panel was cancelled")
+        await let_go(chair)
         raise
     finally:
         for member in members:
             await member.close()
-    await _give_up(chair, "the panel came to no decision")
-    return await _decided(chair, run_id or "", members)
+    return await decided_by(chair, run_id, members=members)
+
+
+def agent_base(spec: SessionSpec, workspace: str, models: tuple[str, ...]) -> SessionSpec:
+    """How the agents of a run's panel are opened: they read its workspace, and bring nothing else.
+
+    `spec` is that of the run's session, `models` are the run's own.
+    """
+    return replace(
+        spec,
+        session_id=None,
+        resume=None,
+        lease=None,
+        resume_newest=False,
+        fork=False,
+        branch=None,
+        goes_on=False,
+        record=None,
+        workspace=workspace,
+        worktree=None,
+        needs_model=True,
+        models=models,
+        fallback_models=(),
+        provider=None,
+        mode="default",
+        may_bypass=False,
+        auto_allow=False,
+        resolvers=(),
+        convene=None,
+        elicits=False,
+        output_schema=None,
+        fail_on=None,
+        system=None,
+        own_tools=(),
+        without=frozenset(("hooks", "skills", "mcp", "plugins")),
+        mcp_servers={},
+        client_servers={},
+        plugin_dirs=(),
+    )
 
 
 async def _spec(agent: PanelAgent, seat: Seat, base: SessionSpec) -> SessionSpec:
@@ -236,11 +287,11 @@ async def _discuss(panel: Panel, chair: Seat, members: list[_Member]) -> None:
                 return
         session = await chair.session()
         at_last = session.ordinal == before or number == panel.rounds - 1
-        if await _concluded(chair, at_last=at_last) or at_last:
+        if await concluded(chair, at_last=at_last) or at_last:
             return
 
 
-async def _concluded(chair: Seat, *, at_last: bool) -> bool:
+async def concluded(chair: Seat, *, at_last: bool) -> bool:
     """Whether the chair could commit what was decided."""
     session = await chair.session()
     verdict = verdict_of(session, at_last=at_last)
@@ -255,16 +306,16 @@ async def _concluded(chair: Seat, *, at_last: bool) -> bool:
     return False
 
 
-async def _give_up(chair: Seat, reason: str) -> None:
-    """Cancel a session that is still open; under some policies it expires instead."""
-    try:
-        await chair.runtime.cancel(chair.session_id, chair.name, reason)
-    except BattenError:
-        return
-
-
-async def _decided(chair: Seat, run_id: str, members: list[_Member]) -> Decided:
-    session = await chair.session()
+async def decided_by(
+    chair: Seat,
+    run_id: str,
+    undecided: str = "the panel came to no decision",
+    *,
+    members: list[_Member] | None = None,
+) -> Decided:
+    """How a panel ended; a session that is still open is cancelled, as `undecided` says."""
+    await give_up(chair, undecided)
+    session, members = await chair.session(), members or []
     failures = {member.name: member.failure for member in members if member.failure}
     ended = Decided(
         outcome="undecided",

@@ -75,17 +75,22 @@ def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
         configuration_version=session.configuration_version,
         initiator=session.panel.initiator,
         participants=list(session.panel.participants),
-        policy=BoundPolicy(
-            policy_id=policy.policy_id,
-            mode=policy.mode,
-            description=policy.description,
-            rules=policy.rules,
-            schema_version=policy.schema_version,
-        ),
+        policy=bound_policy(policy),
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
         redact=list(patterns) or UNSET,
+    )
+
+
+def bound_policy(policy: PolicyDescriptor) -> BoundPolicy:
+    """A policy as facts keep it."""
+    return BoundPolicy(
+        policy_id=policy.policy_id,
+        mode=policy.mode,
+        description=policy.description,
+        rules=policy.rules,
+        schema_version=policy.schema_version,
     )
 
 
@@ -103,14 +108,14 @@ def mode_of(fact: facts.MacpSessionBound) -> AnyMode:
     return Extension(descriptor, strict=fact.extension.strict)
 
 
-def policy_of(fact: facts.MacpSessionBound) -> PolicyDescriptor:
-    """The policy that was stored with the session."""
+def policy_from(kept: BoundPolicy) -> PolicyDescriptor:
+    """The policy that a fact keeps."""
     return PolicyDescriptor(
-        policy_id=fact.policy.policy_id,
-        mode=fact.policy.mode,
-        description=fact.policy.description,
-        rules=fact.policy.rules,
-        schema_version=fact.policy.schema_version,
+        policy_id=kept.policy_id,
+        mode=kept.mode,
+        description=kept.description,
+        rules=kept.rules,
+        schema_version=kept.schema_version,
     )
 
 
@@ -143,7 +148,9 @@ def _write_accepted(
 ) -> None:
     message = event.message
     body, has_secret = _readable(message, session, keeping.redactor)
-    places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
+    places = write_payload(
+        message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
+    )
     written.facts.append(
         facts.MacpMessageAccepted(
             ordinal=event.ordinal,
@@ -161,24 +168,30 @@ def _write_accepted(
     )
 
 
-def _write_payload(
-    message: Message, run_id: str, keeping: Keeping, written: Written, *, has_secret: bool
+def write_payload(
+    message_type: str,
+    payload: bytes,
+    run_id: str,
+    keeping: Keeping,
+    written: Written,
+    *,
+    has_secret: bool,
 ) -> dict[str, Any]:
     """The fields that hold the payload's bytes, or name the artifact that does."""
-    summary = f"the payload of {message.message_type}"
+    summary = f"the payload of {message_type}"
     if has_secret:
         created, content = sealed_artifact(
-            keeping.journal, keeping.seal_key(), run_id, message.payload, summary=summary
+            keeping.journal, keeping.seal_key(), run_id, payload, summary=summary
         )
         place = "sealed_artifact_id"
-    elif len(message.payload) > LARGEST_PAYLOAD:
-        content = keeping.journal.inline(message.payload)
+    elif len(payload) > LARGEST_PAYLOAD:
+        content = keeping.journal.inline(payload)
         created = artifact_created(
             "tool_result_blob", content, mime_type="application/x-protobuf", summary=summary
         )
         place = "payload_artifact_id"
     else:
-        return {"payload": b64encode(message.payload).decode()}
+        return {"payload": b64encode(payload).decode()}
     written.facts.append(created)
     written.bodies.append(content)
     return {place: created.artifact_id}
@@ -190,7 +203,9 @@ def write_ambient(message: Message, session: Session, run_id: str, keeping: Keep
     if not panel.is_open and message.sender not in (panel.initiator, *panel.participants):
         return written
     body, has_secret = _readable(message, session, keeping.redactor)
-    places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
+    places = write_payload(
+        message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
+    )
     written.facts.append(
         facts.MacpFrameObserved(
             kind="envelope",

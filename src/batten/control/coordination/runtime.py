@@ -9,18 +9,18 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any
-
-from msgspec import Struct
 
 from batten.agent.cancel_request import cancel_request
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
 from batten.contract.facts import Fact
 from batten.contract.ids import new_run_id
 from batten.control.coordination import store
-from batten.control.coordination.broadcast import Broadcast, Heard, Lifecycle
+from batten.control.coordination.answers import Answer, Heard, Lifecycle
+from batten.control.coordination.broadcast import Broadcast
+from batten.control.coordination.held import HeldSession
+from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import (
     Keeping,
@@ -33,50 +33,23 @@ from batten.control.coordination.registries import Registries
 from batten.control.coordination.run_facts import (
     LEASE_S,
     ending_facts,
-    new_stream,
-    opening_facts,
-    queued,
     taken_over,
 )
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
-from batten.coordination.engine import Accepted, Engine, Event
+from batten.coordination.engine import Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient, session_of
+from batten.coordination.policy.policy import PolicyDescriptor
+from batten.coordination.registry import PolicyRegistry
 from batten.coordination.rejection import Rejection
-from batten.coordination.session import Session, State
-from batten.journal.contract import Journal, Lease, NewRun, RunRow
+from batten.coordination.session import Session, is_overdue
+from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import this_worker
 
 _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
-
-
-class Answer(Struct, frozen=True):
-    """The runtime has taken a message, now or before."""
-
-    state: State
-    at_ms: int
-    duplicate: bool = False
-    ordinal: int = 0
-    """The message's place in the session; 0 for a duplicate, and for what is no message."""
-
-
-class _Held:
-    """A session in memory, and the receipt of its last append."""
-
-    def __init__(self, engine: Engine, run_id: str, lease: Lease | None) -> None:
-        self.engine = engine
-        self.run_id = run_id
-        self.lease = lease
-        """None if the session has ended, or another process works on it."""
-        self.tail: Awaitable[Any] | None = None
-
-    async def settled(self) -> None:
-        """Wait until everything that was applied is durable."""
-        if self.tail is not None:
-            await self.tail
 
 
 def now_ms() -> int:
@@ -92,14 +65,17 @@ class Runtime:
         registries: Registries | None = None,
         *,
         clock: Callable[[], int] = now_ms,
+        adopts: Callable[[Session], bool] = lambda session: True,
     ) -> None:
+        """`adopts`: whether to go on with an open session whose runtime is gone."""
         self.keeping = keeping
+        self._adopts = adopts
         self.registries = registries or Registries()
         self.clock = clock
         self.lifecycle: Broadcast[Lifecycle] = Broadcast(64)
         self.signals: Broadcast[Heard] = Broadcast(256)
-        self._sessions: OrderedDict[str, _Held] = OrderedDict()
-        self._loading: dict[str, asyncio.Future[_Held | None]] = {}
+        self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
+        self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
         self._worker_id = this_worker()
         self._operators = OperatorRequests(keeping.journal)
 
@@ -128,15 +104,18 @@ class Runtime:
         except (BattenError, AssertionError) as error:
             _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
             return False
+        if held.lease is None:
+            return False
         self._sessions[stored.engine.session.session_id] = held
         await self._advance(held)
         if row.cancel_requested:
             await self._heed(held, await cancel_request(self.journal, row.run_id))
-        return held.lease is not None
+        return True
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
         renewed = time.monotonic()
+        await self._operators.begin()
         while True:
             await asyncio.sleep(_SWEEP_S)
             try:
@@ -170,7 +149,7 @@ class Runtime:
                         await self._heed(held, asked)
                         break
 
-    async def _heed(self, held: _Held, asked: Asked) -> None:
+    async def _heed(self, held: HeldSession, asked: Asked) -> None:
         if held.lease is None:
             return
         with suppress(Rejection):  # it has that state, or has ended
@@ -192,17 +171,26 @@ class Runtime:
                     held.lease = renewed
 
     async def send(
-        self, message: Message, *, is_authenticated: bool = True, max_open: int | None = None
+        self,
+        message: Message,
+        *,
+        is_authenticated: bool = True,
+        max_open: int | None = None,
+        policy: PolicyDescriptor | None = None,
     ) -> Answer:
-        """Take a message whose shape and sender were checked. Raises `Rejection`."""
+        """Take a message whose shape and sender were checked. Raises `Rejection`.
+
+        `policy` is that of a session to start, registered or not.
+        """
+        if message.message_type in AMBIENT:
+            check_ambient(message)
         try:
             if message.message_type in AMBIENT:
-                check_ambient(message)
                 await self._note(message)
                 self.signals.publish(Heard(message, is_authenticated))
                 return Answer("OPEN", self.clock())
             if message.message_type == "SessionStart":
-                return await self._start(message, max_open)
+                return await self._start(message, max_open, policy)
             return await self._receive(message)
         except JournalError as error:
             _log.error("message %s is not stored: %s", message.message_id, error)
@@ -227,8 +215,20 @@ class Runtime:
         if held is not None:
             await held.settled()
             return held.run_id
-        row = await store.find_run(self.keeping, session_id)
+        row = await store.find_run(self.journal, session_id)
         return None if row is None else row.run_id
+
+    def holds(self, session_id: str) -> bool:
+        """Whether this runtime works on the session, and it has not ended."""
+        held = self._sessions.get(session_id)
+        return held is not None and held.lease is not None
+
+    async def leave(self, session_id: str) -> None:
+        """Give up a session that goes on: another runtime may adopt it."""
+        held = self._sessions.pop(session_id, None)
+        if held is not None and held.lease is not None:
+            await held.settled()
+            await self.journal.release(held.lease)
 
     def open_sessions(self, initiator: str) -> int:
         """Open sessions that this sender started."""
@@ -255,7 +255,7 @@ class Runtime:
         held, now = await self._managed(session_id)
         return await self._changed(held, held.engine.resume(by, reason, now), "RESUMED")
 
-    async def _managed(self, session_id: str) -> tuple[_Held, int]:
+    async def _managed(self, session_id: str) -> tuple[HeldSession, int]:
         held = await self._find(session_id)
         if held is None:
             raise _not_found(session_id)
@@ -263,13 +263,15 @@ class Runtime:
         await held.settled()
         return held, self.clock()
 
-    async def _changed(self, held: _Held, event: Event | None, kind: str) -> Answer:
+    async def _changed(self, held: HeldSession, event: Event | None, kind: str) -> Answer:
         if event is not None:
             await self._append(held, [event])
             self._tell(kind, held)
         return Answer(held.engine.session.state, self.clock())
 
-    async def _start(self, message: Message, max_open: int | None) -> Answer:
+    async def _start(
+        self, message: Message, max_open: int | None, policy: PolicyDescriptor | None
+    ) -> Answer:
         known = await self._find(message.session_id)
         waiting = None
         if known is None:
@@ -278,20 +280,21 @@ class Runtime:
         known = self._sessions.get(message.session_id) or known
         if known is not None:
             return await self._started_before(known, message)
-        engine, accepted = rules.start(
-            message, self.registries.modes, self.registries.policies, self.clock()
-        )
+        policies = self.registries.policies
+        if policy is not None:
+            policies = PolicyRegistry({policy.policy_id: policy})
+        engine, accepted = rules.start(message, self.registries.modes, policies, self.clock())
         if max_open is not None and self.open_sessions(message.sender) >= max_open:
             raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
-        held = _Held(engine, new_run_id() if waiting is None else waiting.run_id, None)
+        held = HeldSession(engine, new_run_id() if waiting is None else waiting.run_id, None)
         self._sessions[message.session_id] = held
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            if waiting is None:
-                held.lease = await self._create(held, accepted)
-            else:
-                held.lease = await self._claim(held, accepted)
+            store_start = create_run if waiting is None else claim_run
+            held.lease = await store_start(
+                self.keeping, self._worker_id, held.run_id, engine.session, accepted
+            )
         except BaseException as error:
             self._forget(held)
             created.set_exception(_not_found(message.session_id))
@@ -304,48 +307,11 @@ class Runtime:
         self._tell("CREATED", held)
         return Answer("OPEN", accepted.at_ms, ordinal=1)
 
-    async def _started_before(self, held: _Held, message: Message) -> Answer:
+    async def _started_before(self, held: HeldSession, message: Message) -> Answer:
         await held.settled()
         if held.engine.start_id != message.message_id:
             raise rules.already_exists(message.session_id)
         return Answer(held.engine.session.state, self.clock(), duplicate=True)
-
-    async def _create(self, held: _Held, accepted: Accepted) -> Lease | None:
-        session, journal = held.engine.session, self.journal
-        stream, opened = new_stream(session.session_id)
-        stored = journal.create(stream, opened)
-        written = write_events([accepted], session, held.run_id, self.keeping)
-        run = NewRun(
-            run_id=held.run_id,
-            kind="coordination",
-            worker_id=self._worker_id,
-            lease_s=LEASE_S,
-            task_id=stream.task_id,
-            session_id=stream.session_id,
-            first=True,
-        )
-        first = [queued(), *opening_facts(session, self._worker_id, self.keeping)]
-        created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
-        with suppress(Conflict):  # left by a start whose run was refused
-            await stored
-        lease, _ = await created
-        return lease
-
-    async def _claim(self, held: _Held, accepted: Accepted) -> Lease:
-        """Open the session in the run that waits for it. Raises `Conflict` if it waits no more."""
-        session, run_id = held.engine.session, held.run_id
-        lease = await self.journal.claim(run_id, self._worker_id, LEASE_S)
-        written = write_events([accepted], session, run_id, self.keeping)
-        opening = opening_facts(session, self._worker_id, self.keeping)
-        try:
-            await self.journal.append(
-                run_id, [*opening, *written.facts], fence=lease.fence, bodies=written.bodies
-            )
-        except BattenError:
-            with suppress(JournalError):
-                await self.journal.release(lease)
-            raise
-        return lease
 
     async def _receive(self, message: Message) -> Answer:
         held = await self._find(message.session_id)
@@ -379,12 +345,12 @@ class Runtime:
             if written.facts:
                 await self._store(held, written)
 
-    def _check_held(self, held: _Held) -> None:
+    def _check_held(self, held: HeldSession) -> None:
         if held.lease is None and not held.engine.session.is_terminal:
             raise Rejection("INTERNAL_ERROR", "another process works on the session")
 
     async def _reject(
-        self, held: _Held, events: list[Event], message: Message, rejection: Rejection
+        self, held: HeldSession, events: list[Event], message: Message, rejection: Rejection
     ) -> None:
         """Record what was decided; a rejection too rests on facts that are durable."""
         extra: list[Fact] = []
@@ -398,7 +364,7 @@ class Runtime:
         else:
             await held.settled()
 
-    async def _advance(self, held: _Held) -> None:
+    async def _advance(self, held: HeldSession) -> None:
         if held.lease is None:
             return
         events = held.engine.advance(self.clock())
@@ -408,7 +374,7 @@ class Runtime:
                 self._tell_event(event, held)
 
     async def _append(
-        self, held: _Held, events: Sequence[Event], extra: Sequence[Fact] = ()
+        self, held: HeldSession, events: Sequence[Event], extra: Sequence[Fact] = ()
     ) -> None:
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
@@ -416,7 +382,7 @@ class Runtime:
         written.facts.extend([*extra, *ending])
         await self._store(held, written, is_last=bool(ending))
 
-    async def _store(self, held: _Held, written: Written, *, is_last: bool = False) -> None:
+    async def _store(self, held: HeldSession, written: Written, *, is_last: bool = False) -> None:
         lease = held.lease
         if lease is None:
             raise StoreDamaged(f"run {held.run_id} is not held by this process")
@@ -432,15 +398,15 @@ class Runtime:
             self._forget(held)
             raise
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: HeldSession) -> None:
         """Drop a session whose memory may be ahead of the journal; it is folded again when used."""
         session_id = held.engine.session.session_id
         if self._sessions.get(session_id) is held:
             del self._sessions[session_id]
 
-    async def _find(self, session_id: str) -> _Held | None:
+    async def _find(self, session_id: str) -> HeldSession | None:
         held = self._sessions.get(session_id)
-        if held is not None:
+        if held is not None and await self._is_stored(held):
             return held
         loading = self._loading.get(session_id)
         if loading is None:
@@ -460,8 +426,17 @@ class Runtime:
             return loading.result()
         return await asyncio.shield(loading)
 
-    async def _load(self, session_id: str) -> _Held | None:
-        row = await store.find_run(self.keeping, session_id)
+    async def _is_stored(self, held: HeldSession) -> bool:
+        """Whether the journal has the session; one that has ended may have been deleted."""
+        if not held.engine.session.is_terminal:
+            return True
+        is_stored = await self.journal.run(held.run_id) is not None
+        if not is_stored:
+            self._forget(held)
+        return is_stored
+
+    async def _load(self, session_id: str) -> HeldSession | None:
+        row = await store.find_run(self.journal, session_id)
         if row is None:
             return None
         stored = await store.load(self.keeping, row.run_id)
@@ -472,13 +447,15 @@ class Runtime:
             self._sessions[session_id] = held
         return held
 
-    async def _claimed(self, stored: store.StoredSession, row: RunRow) -> _Held:
+    async def _claimed(self, stored: store.StoredSession, row: RunRow) -> HeldSession:
         """The session with its run claimed, unless it has ended or another process works on it."""
-        held = _Held(stored.engine, stored.run_id, None)
-        if stored.engine.session.is_terminal:
+        held, session = HeldSession(stored.engine, stored.run_id, None), stored.engine.session
+        if session.is_terminal:
             return held
         if row.worker_id == self._worker_id:  # forgotten after a fault, never given up
             held.lease = Lease(row.run_id, row.fence, row.worker_id, row.lease_until)
+            return held
+        if not self._adopts(session) and not is_overdue(session, self.clock()):
             return held
         try:
             held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
@@ -488,11 +465,11 @@ class Runtime:
         await self.journal.append(row.run_id, taken, fence=held.lease.fence)
         return held
 
-    def _tell_event(self, event: Event, held: _Held) -> None:
+    def _tell_event(self, event: Event, held: HeldSession) -> None:
         if event.state in ("RESOLVED", "EXPIRED"):
             self._tell(event.state, held)
 
-    def _tell(self, kind: str, held: _Held) -> None:
+    def _tell(self, kind: str, held: HeldSession) -> None:
         self.lifecycle.publish(Lifecycle(kind, held.engine.session, self.clock()))
 
 

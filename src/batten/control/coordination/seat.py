@@ -9,8 +9,8 @@ from batten.contract.facts import AssistantMessageComplete, Fact
 from batten.contract.facts.tool import ToolKind
 from batten.contract.ids import new_request_id, to_uuid
 from batten.control.coordination import store
-from batten.control.coordination.broadcast import Heard
-from batten.control.coordination.runtime import Answer, Runtime
+from batten.control.coordination.answers import Answer, Heard
+from batten.control.coordination.runtime import Runtime
 from batten.coordination.acts import Act, acts_of, parameters_of, payload_of
 from batten.coordination.engine import Accepted, Changed
 from batten.coordination.envelope import Message

@@ -12,12 +12,12 @@ from batten.control.coordination.ids import journal_session
 from batten.control.coordination.records import (
     Keeping,
     mode_of,
-    policy_of,
+    policy_from,
     read_accepted,
     read_event,
 )
 from batten.coordination.engine import Accepted, Engine, Event, rebuild
-from batten.journal.contract import RunRow, Stored
+from batten.journal.contract import Journal, RunRow, Stored
 
 _MESSAGES = frozenset({facts.MacpMessageAccepted.TYPE})
 _PAGE = 256
@@ -36,12 +36,12 @@ class StoredSession(Struct, frozen=True):
     """The place of SessionStart in the run."""
 
 
-async def find_run(keeping: Keeping, session_id: str) -> RunRow | None:
+async def find_run(journal: Journal, session_id: str) -> RunRow | None:
     """The run of a session; None if the journal has none."""
-    row = await keeping.journal.session(journal_session(session_id))
+    row = await journal.session(journal_session(session_id))
     if row is None or row.last_run_id is None:
         return None
-    return await keeping.journal.run(row.last_run_id)
+    return await journal.run(row.last_run_id)
 
 
 async def load(keeping: Keeping, run_id: str) -> StoredSession | None:
@@ -73,7 +73,7 @@ async def load(keeping: Keeping, run_id: str) -> StoredSession | None:
         return None
     if first is None:
         raise StoreDamaged(f"run {run_id} has a session without a message")
-    engine = rebuild(first, mode_of(fixed), policy_of(fixed), events)
+    engine = rebuild(first, mode_of(fixed), policy_from(fixed.policy), events)
     return StoredSession(engine, run_id, fixed, first, events, first_sequence)
 
 

@@ -19,7 +19,7 @@ async def waiting_run(keeping: Keeping, session_id: str) -> RunRow | None:
 
     Raises `Rejection` if the run of this session has ended, or is not for this runtime.
     """
-    row = await find_run(keeping, session_id)
+    row = await find_run(keeping.journal, session_id)
     if row is None:
         return None
     if row.ended_at is not None:

@@ -30,7 +30,7 @@ from batten.journal.contract import (
 from batten.journal.filters import FeedFilters
 from batten.journal.followers import Followers, Wakeup
 from batten.journal.handle import append
-from batten.journal.leasing import waits_for_worker
+from batten.journal.leasing import gives_work, waits_for_worker
 from batten.journal.memory.spool import Spool
 from batten.journal.needed import needed_rows
 from batten.journal.pruned import Cut, KeptBase
@@ -200,7 +200,7 @@ class MemoryStore:
             self.unreserve(after.run_id)
         if stored:
             self._wakeups += self.followers.offer({after.run_id: stored})
-        if after.fold is not before.fold and waits_for_worker(after):
+        if gives_work(before, prepared):
             self._wakeups += self.queue.ask()
 
     def take_wakeups(self) -> list[Wakeup]:

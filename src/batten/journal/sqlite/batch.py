@@ -27,7 +27,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.leasing import waits_for_worker
+from batten.journal.leasing import gives_work, waits_for_worker
 from batten.journal.needed import needed_rows
 from batten.journal.rows import Changes, Known, RunFold
 from batten.journal.sqlite.database import Database
@@ -251,7 +251,7 @@ class Batch:
             self._tips[key] = (after.next_sequence, after.head, key)
             if after.fold is not before.fold:
                 self._folds[key] = after.fold
-        if after.fold is not before.fold and waits_for_worker(after):
+        if gives_work(before, prepared):
             self._queued = True
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)

@@ -34,6 +34,13 @@ def queued(emitter: Emitter, fact: f.RunQueued) -> None:
     emitter.created()
 
 
+def described(emitter: Emitter, fact: f.MacpRunDescribed) -> None:
+    """The run was asked for by `POST /runs`: its rules are pinned like those of a session."""
+    state = emitter.state
+    state.version = fact.normaliser
+    state.redact = [] if fact.redact is UNSET else list(fact.redact)
+
+
 def _started(emitter: Emitter, fact: f.RunStarted) -> None:
     state = emitter.state
     if state.started_at:

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
-from batten.contract.tracing import caller_of, identity_in
+from batten.contract.tracing import place_of
 from batten.protocols.macp import agent_runs
 from batten.protocols.macp import events as ev
 from batten.protocols.macp.emitting import RECOVERY, STREAMS, Emitter, NormaliserState
@@ -42,7 +42,9 @@ def normalise(state: NormaliserState, envelope: Envelope) -> list[CanonicalEvent
     emitter = Emitter(state, envelope)
     state.sequence = envelope.sequence
     fact: f.Fact = envelope.data
-    if state.kind == "coordination" or isinstance(fact, f.RunQueued):
+    if isinstance(fact, f.MacpRunDescribed) and state.kind != "coordination":
+        agent_runs.described(emitter, fact)
+    elif state.kind == "coordination" or isinstance(fact, f.RunQueued):
         step = _STEPS.get(type(fact))
         if step is not None:
             step(emitter, fact)
@@ -57,8 +59,7 @@ def _queued(emitter: Emitter, fact: f.RunQueued) -> None:
         return  # queued again
     state.kind = fact.kind
     state.queued_at = emitter.ts
-    if (caller := caller_of(identity_in(fact))) is not None:
-        state.trace_id = caller.trace_id
+    state.trace_id = place_of(state.journal_id, fact).trace_id
     if fact.kind == "coordination":
         state.runtime_kind = EMBEDDED
     else:

@@ -122,8 +122,15 @@ def _bound(projection: Projection, event: CanonicalEvent) -> None:
 def _session_changed(projection: Projection, event: CanonicalEvent) -> None:
     run = projection.run
     run.runtime_session_id = event.data["sessionId"]
-    if event.data["state"] == "SESSION_STATE_OPEN" and run.status not in TERMINAL:
-        run.status = "running"
+    if run.status in TERMINAL:
+        return
+    match event.data["state"]:
+        case "SESSION_STATE_OPEN":
+            run.status = "running"
+        case "SESSION_STATE_SUSPENDED":
+            run.status = "suspended"
+        case _:
+            pass
 
 
 def _participant(projection: Projection, event: CanonicalEvent) -> None:

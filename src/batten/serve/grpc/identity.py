@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.control.coordination.chair import CHAIR
 from batten.coordination.rejection import Rejection, forbidden
 
 Verify = Callable[[str], "Identity"]
@@ -92,8 +93,19 @@ class Authenticator:
         self._keys = keys
         self._allow_anyone = allow_anyone
 
+    @property
+    def allows_anyone(self) -> bool:
+        """Whether callers may give themselves any name now."""
+        return self._allow_anyone()
+
     def identify(self, metadata: Mapping[str, Any]) -> Identity:
         """The sender of a call. Raises `UNAUTHENTICATED`."""
+        identity = self._identify(metadata)
+        if identity.sender == CHAIR:
+            raise Rejection("UNAUTHENTICATED", f"{CHAIR} is the runtime's own name: use another")
+        return identity
+
+    def _identify(self, metadata: Mapping[str, Any]) -> Identity:
         bearer, token = _credential(metadata)
         if bearer and self._jwt is not None and "." in bearer:
             return self._jwt(bearer)

@@ -8,9 +8,9 @@ from contextlib import aclosing
 from typing import Any
 
 from batten.contract.errors import BattenError
-from batten.control.coordination.broadcast import Heard, Lifecycle
+from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
-from batten.control.coordination.runtime import Answer, Runtime
+from batten.control.coordination.runtime import Runtime
 from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, check_shape
 from batten.coordination.rejection import Rejection, forbidden
 from batten.coordination.session import Session

@@ -9,7 +9,8 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from batten.control.coordination import store
-from batten.control.coordination.runtime import Answer, Runtime
+from batten.control.coordination.answers import Answer
+from batten.control.coordination.runtime import Runtime
 from batten.coordination.rejection import Rejection
 from batten.serve.grpc import wire
 from batten.serve.grpc.identity import Identity

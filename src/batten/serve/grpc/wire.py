@@ -4,8 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from batten import __version__
-from batten.control.coordination.broadcast import Lifecycle
-from batten.control.coordination.runtime import Answer
+from batten.control.coordination.answers import Answer, Lifecycle
 from batten.coordination.engine import Accepted
 from batten.coordination.envelope import VERSION, Message
 from batten.coordination.modes.mode import Descriptor

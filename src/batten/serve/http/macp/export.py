@@ -78,8 +78,6 @@ async def _bundles(call: Call, run_ids: Sequence[str]) -> AsyncGenerator[bytes, 
 
 def _record(call: Call, parts: "_Parts", format_: str) -> None:
     service: RunService = call.service
-    if service.recorder is None:
-        return
     try:
         service.recorder.record(call, "run.exported", "run", parts.fold.record.id, format=format_)
     except BattenError as error:
