@@ -168,6 +168,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     from batten.redact.seal import SealKey
     from batten.serve.grpc.rates import Rates
     from batten.serve.grpc.server import serve_runtime
+    from batten.settings.control_plane import read_control_plane
 
     home = batten_home(environ, current_directory())
     os.makedirs(home, mode=0o700, exist_ok=True)
@@ -180,7 +181,12 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     stopping = _stopping(options)
     journal = SqliteJournal.open(home)
     try:
-        keeping = Keeping(journal, Redactor.from_environment(environ), partial(SealKey.load, home))
+        keeping = Keeping(
+            journal,
+            Redactor.from_environment(environ),
+            partial(SealKey.load, home),
+            read_control_plane(environ).macp_redact_patterns,
+        )
         registries = Registries(os.path.join(home, FILE), fixed)
         runtime = Runtime(keeping, registries, adopts=may_adopt)
         panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)

@@ -26,7 +26,6 @@ from batten.control.coordination.records import (
     Keeping,
     Written,
     denied,
-    session_of,
     write_ambient,
     write_events,
 )
@@ -39,7 +38,7 @@ from batten.control.coordination.run_facts import (
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
 from batten.coordination.engine import Event
-from batten.coordination.envelope import AMBIENT, Message, check_ambient
+from batten.coordination.envelope import AMBIENT, Message, check_ambient, session_of
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
 from batten.coordination.rejection import Rejection
@@ -341,12 +340,10 @@ class Runtime:
     async def _note(self, message: Message) -> None:
         """Record a Signal or Progress with its session, if that is live and the sender's."""
         held = self._sessions.get(session_of(message))
-        if held is None or held.lease is None:
-            return
-        session = held.engine.session
-        panel = session.panel
-        if panel.is_open or message.sender in (panel.initiator, *panel.participants):
-            await self._store(held, write_ambient(message, session, held.run_id, self.keeping))
+        if held is not None and held.lease is not None:
+            written = write_ambient(message, held.engine.session, held.run_id, self.keeping)
+            if written.facts:
+                await self._store(held, written)
 
     def _check_held(self, held: HeldSession) -> None:
         if held.lease is None and not held.engine.session.is_terminal:
