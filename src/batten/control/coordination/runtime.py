@@ -31,6 +31,7 @@ from batten.control.coordination.run_facts import (
     queued,
     taken_over,
 )
+from batten.control.coordination.together import Together
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
 from batten.coordination.engine import Accepted, Event
@@ -72,6 +73,7 @@ class Runtime:
         self.signals: Broadcast[Heard] = Broadcast(256)
         self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
         self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
+        self._together = Together()
         self._worker_id = this_worker()
         self._operators = OperatorRequests(keeping.journal)
 
@@ -102,11 +104,12 @@ class Runtime:
             return False
         if held.lease is None:
             return False
-        self._sessions[stored.engine.session.session_id] = held
+        session_id = stored.engine.session.session_id
+        self._sessions[session_id] = held
         await self._advance(held)
         if row.cancel_requested:
             await self._heed(held, await cancel_request(self.journal, row.run_id))
-        return held.lease is not None
+        return self.holds(session_id)
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
@@ -415,6 +418,9 @@ class Runtime:
         if ending:
             held.lease = None
         try:
+            last = events[-1] if events else None
+            if isinstance(last, Accepted) and not last.by_runtime:
+                await self._together.gather(held.run_id + last.message.sender)
             await receipt
         except BattenError:
             self._forget(held)
