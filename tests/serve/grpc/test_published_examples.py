@@ -24,7 +24,7 @@ from macp_sdk.constants import *
 
 
 def description() -> str:
-    return metadata("macp-sdk-python").json["description"]
+    return str(metadata("macp-sdk-python").json["description"])
 
 
 def described() -> list[str]:
