@@ -19,6 +19,7 @@ from batten.contract.ids import new_run_id
 from batten.control.coordination import store
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
+from batten.control.coordination.clock import now_ms
 from batten.control.coordination.held import HeldSession
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import Keeping, denied, write_events
@@ -49,10 +50,6 @@ _KEPT_ENDED = 256
 _SWEEP_S = 1.0
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Runtime:
     """All coordination sessions of a journal. Used from one event loop."""
 
@@ -71,6 +68,8 @@ class Runtime:
         self.clock = clock
         self.lifecycle: Broadcast[Lifecycle] = Broadcast(64)
         self.signals: Broadcast[Heard] = Broadcast(256)
+        self.on_change: Callable[[Lifecycle], object] = lambda change: None
+        self.replay_mismatches = 0
         self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
         self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
         self._together = Together()
@@ -100,6 +99,7 @@ class Runtime:
                 return False
             held = await self._claimed(stored, row)
         except (BattenError, AssertionError) as error:
+            self.replay_mismatches += 1
             _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
             return False
         if held.lease is None:
@@ -489,7 +489,9 @@ class Runtime:
             self._tell(event.state, held)
 
     def _tell(self, kind: str, held: HeldSession) -> None:
-        self.lifecycle.publish(Lifecycle(kind, held.engine.session, self.clock()))
+        change = Lifecycle(kind, held.engine.session, self.clock())
+        self.on_change(change)
+        self.lifecycle.publish(change)
 
 
 def _not_found(session_id: str) -> Rejection:

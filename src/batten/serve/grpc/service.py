@@ -17,6 +17,7 @@ from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, Message, ch
 from batten.coordination.rejection import Rejection, forbidden
 from batten.coordination.session import Session
 from batten.serve.grpc import wire
+from batten.serve.grpc.counts import RuntimeCounts
 from batten.serve.grpc.identity import Authenticator, Identity
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.status import abort, internal
@@ -44,6 +45,7 @@ class RuntimeService:
         self._rates = rates
         self._group = group
         self._max_payload_bytes = max_payload_bytes
+        self.counts = RuntimeCounts(runtime)
 
     def identify(self, context: Any) -> Identity:
         """Who calls. Raises `UNAUTHENTICATED`."""
@@ -90,17 +92,18 @@ class RuntimeService:
 
     async def _send(self, message: Message, identity: Identity) -> Answer:
         """Carry a message out. Raises `Rejection`."""
-        if message.sender not in ("", identity.sender):
-            raise Rejection(
-                "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
-            )
-        if not message.sender:
-            message = replace(message, sender=identity.sender)
-        starts = message.message_type == "SessionStart"
-        identity.check_mode(message.mode.strip(), starts=starts)
-        self._rates.check(identity.sender, starts=starts)
-        sending = self._runtime.send(message, max_open=identity.max_open_sessions)
-        return await self._carry_out(sending)
+        with self.counts.message(message):
+            if message.sender not in ("", identity.sender):
+                raise Rejection(
+                    "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
+                )
+            if not message.sender:
+                message = replace(message, sender=identity.sender)
+            starts = message.message_type == "SessionStart"
+            identity.check_mode(message.mode.strip(), starts=starts)
+            self._rates.check(identity.sender, starts=starts)
+            sending = self._runtime.send(message, max_open=identity.max_open_sessions)
+            return await self._carry_out(sending)
 
     async def _carry_out(self, work: Awaitable[Answer]) -> Answer:
         """Await work that goes on when the client leaves. Raises its `BattenError`."""
@@ -122,7 +125,8 @@ class RuntimeService:
             stream = SessionStream(
                 self._runtime, identity, context, self._send_envelope, self._view
             )
-            fatal = await stream.run(requests)
+            with self.counts.stream():
+                fatal = await stream.run(requests)
         except Rejection as rejection:
             fatal = rejection
         except BaseExceptionGroup as errors:
