@@ -124,7 +124,11 @@ def service_table(rows: list[Row]) -> list[str]:
 
 def coordination_table(rows: list[Row]) -> list[str]:
     """Every measure; messages with their ratio to the echo before them."""
-    lines = ["| coordination | measured | unit | to the echo |", "|---|---|---|---|"]
+    return _compared("coordination", "to the echo", rows)
+
+
+def _compared(title: str, to: str, rows: list[Row]) -> list[str]:
+    lines = [f"| {title} | measured | unit | {to} |", "|---|---|---|---|"]
     for row in rows:
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
         lines.append(f"| {row['what']} | {row['value']:,.4g} | {row['unit']} | {ratio} |")
@@ -132,9 +136,8 @@ def coordination_table(rows: list[Row]) -> list[str]:
 
 
 def sink_table(rows: list[Row]) -> list[str]:
-    lines = ["| sinks | measured | unit |", "|---|---|---|"]
-    lines += [f"| {row['what']} | {row['value']:,.4g} | {row['unit']} |" for row in rows]
-    return lines
+    """Every measure; appends with their ratio to those without sinks."""
+    return _compared("sinks", "to no sinks", rows)
 
 
 def _write(part: str, table: str) -> None:

@@ -29,8 +29,10 @@ _QUEUED = facts.RunQueued("agent_loop", "m", "p", "/work", "in_place", None)
 _STARTED = facts.RunStarted("w", "2026-01-01T00:00:00.000Z")
 _FINISHED = facts.RunFinished("completed", 1, 0, 5)
 _RUNS = 10_000
-_ROUNDS = 5
+_ROUNDS = 9
 _STARTS_S = 2.0
+_OF_ANOTHER_MACHINE = 19
+"""The niceness of receivers: what they use is not the sinks' doing."""
 
 
 def rows() -> list[Row]:
@@ -38,19 +40,32 @@ def rows() -> list[Row]:
 
 
 def latency_rows(events: int = 400) -> list[Row]:
-    """Waiting for a commit, alternately without sinks, with good ones and with a hanging one."""
+    """Waiting for a commit, alternately without sinks, with good ones and with a hanging one.
+
+    Each figure is the median of the rounds: what else the machine does comes and goes. The ratio
+    is the median of those to the round without sinks just before.
+    """
     kinds = ("no sinks", "webhook and traces", "receivers that hang")
-    waits: dict[str, list[float]] = {kind: [] for kind in kinds}
+    rounds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     for _ in range(_ROUNDS):
         for kind in kinds:
             with _home() as home:
-                waits[kind] += asyncio.run(_measured(home, kind, events))
+                rounds[kind].append(_cuts(asyncio.run(_measured(home, kind, events))))
     made: list[Row] = []
-    for kind, seconds in waits.items():
-        cuts = statistics.quantiles(seconds, n=100)
-        made.append({"what": f"append, {kind}: p50", "value": cuts[49] * 1e3, "unit": "ms"})
-        made.append({"what": f"append, {kind}: p99", "value": cuts[98] * 1e3, "unit": "ms"})
+    for kind, cuts in rounds.items():
+        for index, name in enumerate(("p50", "p99")):
+            value = statistics.median(cut[index] for cut in cuts)
+            pairs = zip(cuts, rounds["no sinks"], strict=True)
+            ratio = statistics.median(one[index] / bare[index] for one, bare in pairs)
+            row = {"what": f"append, {kind}: {name}", "value": value * 1e3, "unit": "ms"}
+            made.append(row if kind == "no sinks" else {**row, "ratio": ratio})
     return made
+
+
+def _cuts(seconds: Sequence[float]) -> tuple[float, float]:
+    """The median and the 99th percentile."""
+    cuts = statistics.quantiles(seconds, n=100)
+    return cuts[49], cuts[98]
 
 
 async def _measured(home: str, kind: str, events: int) -> list[float]:
@@ -96,8 +111,11 @@ async def _exported(home: str, runs: int) -> list[Row]:
     store = SinkStore.open(home)
     for name in ("otel", "webhook:bench"):
         store.add(name, 0)
+    bare: list[float] = []
     waits: list[float] = []
     with _Receiver() as receiver:
+        while len(bare) < _ROUNDS * 400:
+            await _append(journal, bare)
         began = time.perf_counter()
         process = _sinks(home, receiver.url)
         peak = 0.0
@@ -113,13 +131,19 @@ async def _exported(home: str, runs: int) -> list[Row]:
             process.wait()
             store.close()
             journal.close()
-    p99 = statistics.quantiles(waits, n=100)[98]
+    before, during = _cuts(bare)[1], _cuts(waits)[1]
     what = f"export of {runs:,} runs"
     return [
         {"what": f"{what} ({end:,} events)", "value": took, "unit": "s"},
         {"what": f"{what}: requests", "value": told / took, "unit": "/s"},
         {"what": f"{what}: memory of the process", "value": peak, "unit": "MB"},
-        {"what": f"{what}: append of other runs, p99", "value": p99 * 1e3, "unit": "ms"},
+        {"what": f"{what}: append just before it, p99", "value": before * 1e3, "unit": "ms"},
+        {
+            "what": f"{what}: append of other runs, p99",
+            "value": during * 1e3,
+            "unit": "ms",
+            "ratio": during / before,
+        },
     ]
 
 
@@ -177,6 +201,7 @@ class _Receiver:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.sinks", what], stdout=subprocess.PIPE
         )
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, _OF_ANOTHER_MACHINE)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 

@@ -12,6 +12,7 @@ from batten.contract.errors import StoreBusy
 from batten.contract.ids import Minter
 from batten.control.data_retention import DataRetention
 from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.database import new_connection
 from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings, read_control_plane
@@ -154,9 +155,11 @@ def test_a_cut_beyond_the_base_is_damage(tmp_path: Path) -> None:
     for number in range(6):
         log.append(actor="ann", actor_type="key", action=f"a.{number}", resource="x")
     log.remove_before(timestamp(int((time.time() + DAY_S) * 1e9)), 2)
-    log._db.execute("DELETE FROM entries WHERE number = 3")
-    assert [one.sequence for one in log.verify()] == [4]
     log.close()
+    db = new_connection(str(tmp_path / "audit.db"))
+    db.execute("DELETE FROM entries WHERE number = 3")
+    db.close()
+    assert [one.sequence for one in verify_audit(home)] == [4]
 
 
 def test_deliveries_go_by_age_and_those_that_wait_stay(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,10 @@ PROGRAMS = {
 FILES = {
     "build.log": b"make: *** [all] Error 1\n",
     "screenshot.png": PIXEL,
+    **{
+        f"examples/{name}": (ROOT / "examples" / name).read_bytes()
+        for name in ("see_bus.py", "see_posts.py")
+    },
     "tests/greeting.json": (ROOT / "examples" / "greeting.json").read_bytes(),
     **{
         f"panel/{file.name}": file.read_bytes()
@@ -30,6 +35,8 @@ FILES = {
     },
 }
 """Files that the pages speak of."""
+PORTS = ("4222", "4318", "8080")
+"""Ports of servers that the pages start; each reader gets free ones."""
 ONE_CHECK = {
     "heddle": "heddle.init.answered",
     "maestro": "maestro.hello.answered",
@@ -53,6 +60,7 @@ class Reader:
     def __init__(self, directory: Path, *, in_clone: bool) -> None:
         self._stage = stage = Stage(directory)
         self._earlier = 0
+        self._ports = {port: _free_port() for port in PORTS}
         self.workspace = stage.workspace
         self._model = stage.scenario(*_prompts())
         programs = directory / "bin"
@@ -76,8 +84,8 @@ class Reader:
         }
         if in_clone:
             shutil.copytree(ROOT, self.workspace, ignore=LEFT_OUT, dirs_exist_ok=True)
-        for folder in ("DIR", "repo", "panel"):
-            (self.workspace / folder).mkdir()
+        for folder in ("DIR", "repo", "panel", "examples"):
+            (self.workspace / folder).mkdir(exist_ok=True)
         (self.workspace / "tests").mkdir()
         for name, body in FILES.items():
             (self.workspace / name).write_bytes(body)
@@ -122,6 +130,8 @@ class Reader:
             (r'"(anthropic/)?claude-[\w.-]+"', repr(self._model)),
         ):
             script = re.sub(shown, ours, script)
+        for shown, ours in self._ports.items():
+            script = re.sub(rf"\b{shown}\b", ours, script)
         for protocol, only in ONE_CHECK.items():
             command = f"batten conformance {protocol} "
             script = re.sub(f"{command}(?!.*--only)", f"{command} --only '{only}' ", script)
@@ -139,6 +149,11 @@ class Reader:
             timeout=PATIENCE_S,
             check=False,
         )
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
 
 
 def _looks(turn: int) -> list[list[Statement]]:

@@ -178,3 +178,8 @@ def test_literals_in_the_entries_of_servers_and_hooks_are_known() -> None:
     }
     assert {"aB3dE6gH9jK2mN5pQ8sT1vW4", "aB3dE6gH9jK2mN5p"} <= values
     assert not values & {"quick-and-dirty", "${API_TOKEN}", "8080", "*/*", "https://a.org/mcp"}
+
+
+def test_each_key_of_a_list_counts() -> None:
+    values = known_values({"AUTH_API_KEYS": "first-key-0123456789, second-key-9876543210"})
+    assert {"first-key-0123456789", "second-key-9876543210"} <= set(values)

@@ -38,6 +38,12 @@ async def test_no_receiver_and_no_file_of_a_sink_has_a_piece_of_a_secret(tmp_pat
                 "MAESTRO_EVENT_BUS_URL": server.url.replace("nats://", f"nats://{token}@"),
                 "MAESTRO_EVENT_BUS_TOKEN": token,
                 "OTEL_ENABLED": "1",
+                "MAESTRO_EVENT_BUS_ATTR_NOTE": f"use {known}",
+                "MAESTRO_OBJECTIVE_ID": f"objective-{shaped}",
+                "MAESTRO_PROMPT_NAME": "system",
+                "MAESTRO_PROMPT_LABEL": f"label-{known}",
+                "MAESTRO_PROMPT_HASH": f"hash-{shaped}",
+                "MAESTRO_PROMPT_SOURCE": "override",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": hooks.url.removesuffix("/hook"),
             },
         )
@@ -57,16 +63,17 @@ async def test_no_receiver_and_no_file_of_a_sink_has_a_piece_of_a_secret(tmp_pat
             [call("web_fetch", url=f"http://127.0.0.1:1/?key={known}")],
             [say(f"It is {known}, or {shaped}."), end()],
         )
-        ended = await asyncio.to_thread(
-            batten,
-            stage,
-            *("-p", f"Use {known} and {shaped}.", "--model", model, "--sandbox", "none"),
-            *("--auto-allow", "--settings", msgspec.json.encode(table).decode()),
-        )
-        assert ended.returncode == 0, ended.stderr
+        flags = ("--sandbox", "none", "--auto-allow", "--settings")
+        said = ("-p", f"Use {known} and {shaped}.", *flags, msgspec.json.encode(table).decode())
+        score = {"tool_call_id": "c", "score": 0.1, "rationale": f"it said {known} and {shaped}"}
+        report = ("annotate", "last", "eval.scored", msgspec.json.encode(score).decode())
+        for words in ((*said, "--model", model), report, (*said, "--model", model)):
+            ended = await asyncio.to_thread(batten, stage, *words)
+            assert ended.returncode == 0, ended.stderr
         assert len(hooks.taken) > 5
         events = await server.messages()
-        assert len(events) > 5
+        types = {msgspec.json.decode(one.data)["type"].rpartition(".")[2] for one in events}
+        assert {"started", "selected", "attempted", "completed", "learned", "scored"} <= types
         for one in hooks.all:
             assert not leaks(planted, one.body + msgspec.json.encode([one.path, one.headers]))
         for one in events:

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -229,6 +229,18 @@ def _sinks_command(base: SessionSpec) -> tuple[str, ...]:
     return command if base.settings is None else (*command, "--settings", base.settings)
 
 
+def _callback_hosts(
+    host: str, environ: Mapping[str, str], sinks: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Where an initiator may be that is not at a public address: as for webhooks and tools, and on
+    this machine if nobody else can reach the service.
+    """
+    from batten.serve.http.guard import is_loopback
+
+    named = (*sinks.get("allow", ()), *environ.get("BATTEN_HTTP_ALLOW", "").split(","))
+    return (*named, "127.0.0.0/8", "::1") if is_loopback(host) else named
+
+
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
@@ -275,6 +287,7 @@ def _serve(
         table,
     )
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
+    reachable = _callback_hosts(options.host, environ, table)
     policy = _policy(options)
     limits = Limits(rate_per_minute=options.rate_limit)
     where = ServeOptions(
@@ -293,7 +306,8 @@ def _serve(
         _log.warning("%s", sentence)
     try:
         return serve(
-            lambda: service(opener, staff, callers, beside, policy, limits, runtime), where
+            lambda: service(opener, staff, callers, beside, policy, limits, runtime, reachable),
+            where,
         )
     finally:
         log.flush()

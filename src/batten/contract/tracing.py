@@ -68,12 +68,29 @@ def caller_of(identity: Mapping[str, str]) -> TraceParent | None:
 def enter_run(
     run_id: str, session_id: str, identity: Mapping[str, str], *, is_traced: bool
 ) -> None:
-    """Make the ids of a run the current ones; those that its launcher named come first."""
+    """Make the ids of a run the current ones; those that its launcher named come first.
+
+    A child keeps the call that started it.
+    """
     own = {"session_id": session_id, "run_id": run_id}
+    if call := current_ids.get().get("tool_call_id"):
+        own["tool_call_id"] = call
     if is_traced:
         caller = caller_of(identity)
         own["trace_id"] = trace_of(run_id) if caller is None else caller.trace_id
     current_ids.set({**own, **identity})
+
+
+def place_of(run_id: str, fact: RunQueued) -> TraceParent:
+    """The trace of a run, and the span above it: of its caller, or of the call in another run that
+    started it. The span is empty if there is none.
+    """
+    if (caller := caller_of(identity_in(fact))) is not None:
+        return caller
+    if fact.parent_run_id is UNSET or fact.parent_tool_call_id is UNSET:
+        return TraceParent(trace_of(run_id), "")
+    above = span_of(fact.parent_run_id, "tool", fact.parent_tool_call_id, 1)
+    return TraceParent(trace_of(fact.parent_run_id), above)
 
 
 def traceparent_of(run_id: str, identity: Mapping[str, str], *parts: str | int) -> str:

@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from batten.journal.contract import ArtifactRow, Body, RunRow
 from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import redact_fact
 from batten.protocols.hecate.artifacts import CREATED_ONCE, CreateArtifact, is_public
+from batten.protocols.macp.artifacts import ATTACHED
 from batten.redact.redactor import Redactor
 from batten.workspace.patches import UNDER_REVIEW, encode, readable
 from batten.workspace.patches import metadata as metadata_of
@@ -26,7 +28,7 @@ from batten.workspace.patches import metadata as metadata_of
 QUOTA_VARIABLE = "BATTEN_TASK_ARTIFACT_MIB"
 _USUAL_QUOTA_MIB = 100
 _OUR_METADATA = frozenset(
-    {"sealed_artifact_id", "reverted_from_artifact_id", "auto_apply", CREATED_ONCE}
+    {"sealed_artifact_id", "reverted_from_artifact_id", "auto_apply", CREATED_ONCE, ATTACHED}
 )
 """Names that a client cannot give."""
 _TEXT_TYPES = ("text/", "application/json", "application/yaml", "application/xml")
@@ -124,6 +126,29 @@ class Artifacts:
         await self._journal.append(run.run_id, facts, fence=None, bodies=bodies)
         row, _ = await self.find(created.artifact_id)
         return Made(row, run, is_new=True)
+
+    async def attach(
+        self, run: RunRow, label: str, given: Mapping[str, Any], inline: Any, *, by: str
+    ) -> ArtifactRow:
+        """Attach an artifact of the control plane to a run, without known secrets.
+
+        Two equal ones are two. Raises `QuotaExceeded`.
+        """
+        authored = self._tasks.redactor.authored
+        data = b"" if inline is None else msgspec.json.encode(authored.value(inline)[0])
+        body = await asyncio.to_thread(self._journal.inline, data)
+        await self._check_room(run, body.size)
+        created = artifact_created(
+            "tool_result_blob",
+            body,
+            mime_type="application/json",
+            summary=label,
+            metadata={ATTACHED: {**given, "has_inline": inline is not None}},
+        )
+        fact = redact_fact(replace(created, by=by), self._tasks.redactor)
+        await self._journal.append(run.run_id, [fact], fence=None, bodies=[body])
+        row, _ = await self.find(created.artifact_id)
+        return row
 
     async def _exact_patch(
         self, run: RunRow, asked: CreateArtifact

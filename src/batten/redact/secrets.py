@@ -76,7 +76,9 @@ def configured_values(parts: Iterable[Any]) -> set[str]:
 
 
 def _of_variable(name: str, value: str) -> Iterator[str]:
-    """A password inside a URL counts under any name: DATABASE_URL, SENTRY_DSN."""
+    """A password inside a URL counts under any name: DATABASE_URL, SENTRY_DSN. A list of keys
+    counts key by key too: AUTH_API_KEYS.
+    """
     if "://" in value:
         for found in compiled(_URL_PASSWORD).findall(value):
             if not _is_plain(found):
@@ -84,6 +86,9 @@ def _of_variable(name: str, value: str) -> Iterator[str]:
     value = value.strip()
     if is_secret_name(name) and not _is_plain(value):
         yield value
+        if name.endswith("KEYS") and "," in value:
+            keys = (part.strip() for part in value.split(","))
+            yield from (key for key in keys if len(key) >= MIN_LENGTH and not _is_plain(key))
 
 
 def _of_header(name: str, value: str) -> Iterator[str]:

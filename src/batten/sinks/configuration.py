@@ -127,6 +127,7 @@ def open_telemetry(settings: OtelSettings | None, environ: Mapping[str, str]) ->
         fold=partial(
             OtelFold,
             service=target.service,
+            plane=target.plane,
             has_traces=bool(target.traces_url),
             has_metrics=bool(target.metrics_url),
         ),

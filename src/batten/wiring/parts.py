@@ -128,7 +128,9 @@ class SessionParts:
         await asyncio.sleep(0)
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         await self._connect_servers(workspace, redactor)
-        identity = identity_of(self._environ)
+        # Ids look like secrets of no known form, so only what is known to be one is replaced.
+        named = identity_of(self._environ).items()
+        identity = {name: redactor.authored.text(value) for name, value in named}
         self._deps = RunDeps(
             journal=self.journal,
             redactor=redactor,

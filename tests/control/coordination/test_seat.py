@@ -201,7 +201,7 @@ async def test_watchers_of_signals_hear_of_a_model_call(tmp_path: Path) -> None:
     async with seated(tmp_path, "macp.mode.decision.v1") as seats:
         runtime: Runtime = seats["ann"].runtime
         heard = runtime.signals.subscribe()
-        await seats["ann"].tell_call({"model": "m-1", "promptTokens": 3})
+        seats["ann"].tell_call({"model": "m-1", "promptTokens": 3})
         async with aclosing(heard.values()) as values:
             signal = read(SIGNAL, (await anext(values)).message.payload)
     assert isinstance(signal, Signal)

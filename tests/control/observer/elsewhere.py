@@ -1,24 +1,27 @@
 """A runtime elsewhere, agents on it, and an observer of this process on a home of its own."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.facts import Fact
-from batten.contract.ids import new_run_id, new_task_id, session_stream
-from batten.control.coordination.ids import SURFACE, journal_session
+from batten.contract.ids import new_run_id
 from batten.control.coordination.records import Keeping
+from batten.control.coordination.run_facts import new_stream, queued
 from batten.control.observer.breaker import Breaker
 from batten.control.observer.link import RuntimeLink
 from batten.control.observer.observer import Observer
 from batten.journal.contract import Journal, NewRun, RunRow
+from batten.journal.recorder import load_artifact, open_sealed
 from batten.journal.sqlite import SqliteJournal
 from batten.protocols.macp.emitting import NormaliserState
 from batten.protocols.macp.events import CanonicalEvent
@@ -29,9 +32,11 @@ from batten.serve.grpc.client import Dialling, GrpcRuntime
 from batten.serve.grpc.credentials import credentials_of
 from batten.settings.control_plane import ControlPlaneSettings
 from tests.control.coordination.given import SECRET
-from tests.coordination.published import sdk
+from tests.coordination.published import core, sdk
 from tests.serve.grpc.running import Server, running
 
+Found = TypeVar("Found", bound=Fact)
+FRAME = facts.MacpFrameObserved.TYPE
 DECISION = "macp.mode.decision.v1"
 PATIENCE_S = 60
 OBSERVER = "observer-token"
@@ -82,6 +87,25 @@ class Panel:
         found: str = self.session.session_id
         return found
 
+    def signal(self, name: str, signal_type: str, data: bytes = b"") -> str:
+        """Broadcast a signal about the session; its message id."""
+        payload = core.SignalPayload(
+            signal_type=signal_type,
+            data=data,
+            confidence=0.5,
+            correlation_session_id=self.session_id,
+        )
+        envelope = sdk.build_envelope(
+            mode="",
+            message_type="Signal",
+            session_id="",
+            sender=name,
+            payload=payload.SerializeToString(),
+        )
+        self.clients[name].send(envelope)
+        message_id: str = envelope.message_id
+        return message_id
+
     def start(self, ttl_ms: int = 60_000, participants: tuple[str, ...] = _AGENTS) -> None:
         self.session.start(intent="decide", participants=list(participants), ttl_ms=ttl_ms)
 
@@ -90,6 +114,11 @@ class Panel:
 
     def commit(self) -> None:
         self.session.commit(action="decision.selected", authority_scope="tests", reason="agreed")
+
+    def commit_after(self, number: int) -> None:
+        """A proposal and its commitment."""
+        self.propose(number)
+        self.commit()
 
     def close(self) -> None:
         for client in self.clients.values():
@@ -122,15 +151,17 @@ def transcript(server: Server, session_id: str, count: int) -> list[str]:
 
 
 async def describe(
-    journal: Journal, session_id: str, *, mode: str = DECISION, kind: str = "rust", **more: Any
+    journal: Journal,
+    session_id: str,
+    *,
+    mode: str = DECISION,
+    kind: str = "rust",
+    traceparent: str = "",
+    **more: Any,
 ) -> str:
     """A queued run that waits for a session, as `POST /runs` makes it; its id."""
-    chat, task_id, run_id = journal_session(session_id), new_task_id(), new_run_id()
-    opened: list[Fact] = [
-        facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
-        facts.SessionConfigured(settings={"macp_session_id": session_id}),
-    ]
-    stream = NewRun(run_id=session_stream(chat), kind="session", task_id=task_id, session_id=chat)
+    run_id = new_run_id()
+    stream, opened = new_stream(session_id)
     await journal.create(stream, opened)
     described = facts.MacpRunDescribed(
         session_id=session_id,
@@ -147,30 +178,36 @@ async def describe(
             },
         },
         normaliser=VERSION,
+        elsewhere=kind == "rust" or UNSET,
         **more,
     )
-    queued = facts.RunQueued(
+    run = NewRun(
+        run_id=run_id,
         kind="coordination",
-        model=None,
-        provider=None,
-        workspace_path="",
-        workspace_mode="in_place",
-        prior_run_id=None,
-        executor_type="live",
+        task_id=stream.task_id,
+        session_id=stream.session_id,
+        first=True,
     )
-    run = NewRun(run_id=run_id, kind="coordination", task_id=task_id, session_id=chat, alone=True)
-    await journal.create(run, [queued, described])
+    await journal.create(run, [queued("", traceparent), described])
     return run_id
 
 
 class Observing:
     """An observer at work in this process."""
 
-    def __init__(self, journal: Journal, observer: Observer) -> None:
+    def __init__(self, journal: SqliteJournal, observer: Observer, home: str) -> None:
         self.journal = journal
+        self.home = home
         self.observer = observer
 
-    async def facts(self, run_id: str) -> list[Fact]:
+    async def followed(self, agents: Panel) -> str:
+        """A run whose session is open and observed."""
+        run_id = await describe(self.journal, agents.session_id)
+        await in_thread(agents.start)
+        await self.until(run_id, FRAME, 2)
+        return run_id
+
+    async def told(self, run_id: str) -> list[Fact]:
         return [one.data for one in await self.envelopes(run_id)]
 
     async def envelopes(self, run_id: str) -> list[Envelope]:
@@ -193,6 +230,49 @@ class Observing:
         row = await self.journal.run(run_id)
         assert row is not None
         return row
+
+    async def one(self, run_id: str, kind: type[Found]) -> Found:
+        (found,) = [fact for fact in await self.told(run_id) if isinstance(fact, kind)]
+        return found
+
+    async def said(self, run_id: str) -> list[facts.MacpFrameObserved]:
+        """The messages of the session; their ordinals must have no gap."""
+        found = [
+            fact
+            for fact in await self.told(run_id)
+            if isinstance(fact, facts.MacpFrameObserved) and fact.ordinal is not UNSET
+        ]
+        assert [one.ordinal for one in found] == list(range(1, len(found) + 1))
+        return found
+
+    async def states(self, run_id: str) -> list[str]:
+        """The states of the session, as the events tell them."""
+        events = await self.events(run_id)
+        return [one.data["state"] for one in events if one.type == "session.state.changed"]
+
+    async def payload(self, run_id: str, fact: facts.MacpFrameObserved) -> bytes:
+        """The bytes of a message, wherever they are kept."""
+        if fact.payload is not UNSET:
+            return b64decode(fact.payload)
+        if fact.sealed_artifact_id is not UNSET:
+            key = SealKey.load(self.home)
+            return await open_sealed(self.journal, key, fact.sealed_artifact_id)
+        assert fact.payload_artifact_id is not UNSET
+        return await load_artifact(self.journal, fact.payload_artifact_id)
+
+    async def heard(self, run_id: str, signal: Callable[[], str]) -> list[str]:
+        """Send signals until one is stored: a watch has no backlog, and nothing tells that it
+        listens. The ids of those that were sent.
+        """
+        sent: list[str] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                sent.append(await in_thread(signal))
+                for _ in range(10):
+                    stored = await self.told(run_id)
+                    if any(getattr(fact, "message_id", "") in sent for fact in stored):
+                        return sent
+                    await asyncio.sleep(0.02)
 
     async def events(self, run_id: str) -> list[CanonicalEvent]:
         return await events_of(self.journal, run_id)
@@ -243,7 +323,7 @@ async def observing(
         async with asyncio.TaskGroup() as group:
             duty = group.create_task(observer.run())
             try:
-                yield Observing(journal, observer)
+                yield Observing(journal, observer, str(home))
             finally:
                 duty.cancel()
         await link.close()

@@ -206,7 +206,7 @@ def test_task_progress_is_a_percentage() -> None:
 def test_a_model_call_is_found_in_the_documented_order(
     payload: dict[str, Any], prompt_tokens: int | None
 ) -> None:
-    call = find_call("Evaluation", payload)
+    call = find_call("Evaluation", payload, {})
     assert (None if call is None else call["promptTokens"]) == prompt_tokens
 
 

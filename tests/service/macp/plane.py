@@ -120,5 +120,7 @@ async def planes(
     """A service with a runtime and no workers, unless flags say otherwise."""
     address = f"127.0.0.1:{free_port()}"
     more = ("--workers", "0", "--runtime-bind", address, *flags)
-    async with serving(directory, *more, environ=environ) as service:
+    async with serving(
+        directory, *more, environ={"THROTTLE_LIMIT": "0", **(environ or {})}
+    ) as service:
         yield Plane(service, address)

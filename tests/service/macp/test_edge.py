@@ -1,6 +1,7 @@
 """Who may call the control plane and how often, and the shape of every refusal."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,29 @@ async def test_other_addresses_are_never_open(tmp_path: Path) -> None:
     async with serving(tmp_path / "c", environ=environ) as service:
         assert service.url.startswith("http://0.0.0.0:")
         refused(await service.request("GET", UNKNOWN), 401, "UNAUTHENTICATED")
+
+
+async def test_port_is_where_it_listens_without_a_flag(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    stage = Stage(tmp_path, {"PORT": str(port)})
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "batten", "serve", "--no-runtime", "--workers", "0"),
+        env=stage.environ,
+        cwd=stage.directory,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            line = await process.stdout.readline()
+        assert line.decode().strip() == f"listening on http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            await process.wait()
 
 
 async def test_outside_development_loopback_wants_a_key_too(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ async def test_every_metric_of_the_control_plane_is_there_and_documented(service
     documented = {name: kind for name, _, kind in rows}
     named = {name: kind for name, kind in typed.items() if not name.startswith("batten_")}
     assert named == documented
-    labels = {name: set(given.split(",")) if given else set() for name, given, _ in rows}
+    labels = {str(name): set(re.findall(r"\w+", given)) for name, given, _ in rows}
     for line in lines:
         if not line.startswith(("#", "batten_")):
             name = re.sub(r"_(bucket|sum|count)$", "", line.partition("{")[0].partition(" ")[0])

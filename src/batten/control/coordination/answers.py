@@ -26,7 +26,7 @@ class Lifecycle(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
-    """A Signal or Progress; nothing keeps it."""
+    """A Signal or Progress; one that belongs to a live session is in the record of its run."""
 
     message: Message
     is_authenticated: bool

@@ -15,7 +15,15 @@ from batten.coordination.engine import SEMANTICS, Accepted, Changed, Event
 from batten.coordination.envelope import Message
 from batten.coordination.modes.extensions import Extension
 from batten.coordination.modes.mode import Descriptor
-from batten.coordination.payloads import COMMITMENT, SESSION_START, Commitment, read
+from batten.coordination.payloads import (
+    COMMITMENT,
+    PROGRESS,
+    SESSION_START,
+    SIGNAL,
+    Commitment,
+    Signal,
+    read,
+)
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import BUILT_IN, AnyMode
 from batten.coordination.rejection import Rejection
@@ -138,31 +146,9 @@ def _write_accepted(
 ) -> None:
     message = event.message
     body, has_secret = _readable(message, session, keeping.redactor)
-    places: dict[str, Any] = {}
-    if has_secret:
-        created, content = sealed_artifact(
-            keeping.journal,
-            keeping.seal_key(),
-            run_id,
-            message.payload,
-            summary=f"the payload of {message.message_type}",
-        )
-        places["sealed_artifact_id"] = created.artifact_id
-    elif len(message.payload) > LARGEST_PAYLOAD:
-        content = keeping.journal.inline(message.payload)
-        created = artifact_created(
-            "tool_result_blob",
-            content,
-            mime_type="application/x-protobuf",
-            summary=f"the payload of {message.message_type}",
-        )
-        places["payload_artifact_id"] = created.artifact_id
-    else:
-        created, content = None, None
-        places["payload"] = b64encode(message.payload).decode()
-    if created is not None and content is not None:
-        written.facts.append(created)
-        written.bodies.append(content)
+    places = write_payload(
+        message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
+    )
     written.facts.append(
         facts.MacpMessageAccepted(
             ordinal=event.ordinal,
@@ -182,14 +168,80 @@ def _write_accepted(
     )
 
 
+def write_payload(
+    message_type: str,
+    payload: bytes,
+    run_id: str,
+    keeping: Keeping,
+    written: Written,
+    *,
+    has_secret: bool,
+) -> dict[str, Any]:
+    """The fields that hold the payload's bytes, or name the artifact that does."""
+    summary = f"the payload of {message_type}"
+    if has_secret:
+        created, content = sealed_artifact(
+            keeping.journal, keeping.seal_key(), run_id, payload, summary=summary
+        )
+        place = "sealed_artifact_id"
+    elif len(payload) > LARGEST_PAYLOAD:
+        content = keeping.journal.inline(payload)
+        created = artifact_created(
+            "tool_result_blob", content, mime_type="application/x-protobuf", summary=summary
+        )
+        place = "payload_artifact_id"
+    else:
+        return {"payload": b64encode(payload).decode()}
+    written.facts.append(created)
+    written.bodies.append(content)
+    return {place: created.artifact_id}
+
+
+def session_of(message: Message) -> str:
+    """The session that a Signal or Progress belongs to; empty for none."""
+    if message.session_id or message.message_type != "Signal" or not message.payload:
+        return message.session_id
+    signal = read(SIGNAL, message.payload)
+    assert isinstance(signal, Signal)
+    return signal.correlation_session_id
+
+
+def write_ambient(message: Message, session: Session, run_id: str, keeping: Keeping) -> Written:
+    """The facts of a Signal or Progress that belongs to a session, without being part of it."""
+    written = Written([], [])
+    body, has_secret = _readable(message, session, keeping.redactor)
+    places = write_payload(
+        message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
+    )
+    written.facts.append(
+        facts.MacpFrameObserved(
+            kind="envelope",
+            session_id=session.session_id,
+            detail=body,
+            mode=message.mode or UNSET,
+            message_id=message.message_id,
+            message_type=message.message_type,
+            sender=message.sender,
+            timestamp_unix_ms=message.timestamp_unix_ms,
+            **places,
+        )
+    )
+    return written
+
+
+_WIRE = {"SessionStart": SESSION_START, "Signal": SIGNAL, "Progress": PROGRESS}
+"""Payloads that are the same in every mode."""
+
+
 def _readable(
     message: Message, session: Session, redactor: Redactor
 ) -> tuple[dict[str, Any], bool]:
     """The payload for people, without secrets, and whether it holds any."""
-    if message.message_type == "SessionStart":
-        value = read(SESSION_START, message.payload)
-    else:
+    wire = _WIRE.get(message.message_type)
+    if wire is None:
         value = session.mode.read_payload(message.message_type, message.payload)
+    else:
+        value = read(wire, message.payload)
     plain: dict[str, Any] = {}
     for name in value.__struct_fields__:
         field = getattr(value, name)

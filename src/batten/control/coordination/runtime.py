@@ -21,15 +21,20 @@ from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.clock import now_ms
 from batten.control.coordination.held import HeldSession
+from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
-from batten.control.coordination.records import Keeping, denied, write_events
+from batten.control.coordination.records import (
+    Keeping,
+    Written,
+    denied,
+    session_of,
+    write_ambient,
+    write_events,
+)
 from batten.control.coordination.registries import Registries
 from batten.control.coordination.run_facts import (
     LEASE_S,
     ending_facts,
-    new_stream,
-    opening_facts,
-    queued,
     taken_over,
 )
 from batten.control.coordination.together import Together
@@ -41,7 +46,7 @@ from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
 from batten.coordination.rejection import Rejection
 from batten.coordination.session import Session, is_overdue
-from batten.journal.contract import Journal, Lease, NewRun, RunRow
+from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import this_worker
 
 _log = logging.getLogger("batten.coordination")
@@ -183,9 +188,11 @@ class Runtime:
         """
         if message.message_type in AMBIENT:
             check_ambient(message)
-            self.signals.publish(Heard(message, is_authenticated))
-            return Answer("OPEN", self.clock())
         try:
+            if message.message_type in AMBIENT:
+                await self._note(message)
+                self.signals.publish(Heard(message, is_authenticated))
+                return Answer("OPEN", self.clock())
             if message.message_type == "SessionStart":
                 return await self._start(message, max_open, policy)
             return await self._receive(message)
@@ -288,10 +295,10 @@ class Runtime:
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            if waiting is None:
-                held.lease = await self._create(held, accepted)
-            else:
-                held.lease = await self._claim(held, accepted)
+            store_start = create_run if waiting is None else claim_run
+            held.lease = await store_start(
+                self.keeping, self._worker_id, held.run_id, engine.session, accepted
+            )
         except BaseException as error:
             self._forget(held)
             created.set_exception(_not_found(message.session_id))
@@ -309,43 +316,6 @@ class Runtime:
         if held.engine.start_id != message.message_id:
             raise rules.already_exists(message.session_id)
         return Answer(held.engine.session.state, self.clock(), duplicate=True)
-
-    async def _create(self, held: HeldSession, accepted: Accepted) -> Lease | None:
-        session, journal = held.engine.session, self.journal
-        stream, opened = new_stream(session.session_id)
-        stored = journal.create(stream, opened)
-        written = write_events([accepted], session, held.run_id, self.keeping)
-        run = NewRun(
-            run_id=held.run_id,
-            kind="coordination",
-            worker_id=self._worker_id,
-            lease_s=LEASE_S,
-            task_id=stream.task_id,
-            session_id=stream.session_id,
-            first=True,
-        )
-        first = [queued(), *opening_facts(session, self._worker_id, self.keeping.redactor)]
-        created = journal.create(run, [*first, *written.facts], bodies=written.bodies)
-        with suppress(Conflict):  # left by a start whose run was refused
-            await stored
-        lease, _ = await created
-        return lease
-
-    async def _claim(self, held: HeldSession, accepted: Accepted) -> Lease:
-        """Open the session in the run that waits for it. Raises `Conflict` if it waits no more."""
-        session, run_id = held.engine.session, held.run_id
-        lease = await self.journal.claim(run_id, self._worker_id, LEASE_S)
-        written = write_events([accepted], session, run_id, self.keeping)
-        opening = opening_facts(session, self._worker_id, self.keeping.redactor)
-        try:
-            await self.journal.append(
-                run_id, [*opening, *written.facts], fence=lease.fence, bodies=written.bodies
-            )
-        except BattenError:
-            with suppress(JournalError):
-                await self.journal.release(lease)
-            raise
-        return lease
 
     async def _receive(self, message: Message) -> Answer:
         held = await self._find(message.session_id)
@@ -370,6 +340,16 @@ class Runtime:
             self._tell_event(event, held)
         self._tell_event(accepted, held)
         return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
+
+    async def _note(self, message: Message) -> None:
+        """Record a Signal or Progress with its session, if that is live and the sender's."""
+        held = self._sessions.get(session_of(message))
+        if held is None or held.lease is None:
+            return
+        session = held.engine.session
+        panel = session.panel
+        if panel.is_open or message.sender in (panel.initiator, *panel.participants):
+            await self._store(held, write_ambient(message, session, held.run_id, self.keeping))
 
     def _check_held(self, held: HeldSession) -> None:
         if held.lease is None and not held.engine.session.is_terminal:
@@ -405,22 +385,26 @@ class Runtime:
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
         ending = ending_facts(session, events)
+        written.facts.extend([*extra, *ending])
+        last = events[-1] if events else None
+        sender = last.message.sender if isinstance(last, Accepted) else ""
+        await self._store(held, written, sender=sender, is_last=bool(ending))
+
+    async def _store(
+        self, held: HeldSession, written: Written, *, sender: str = "", is_last: bool = False
+    ) -> None:
         lease = held.lease
         if lease is None:
             raise StoreDamaged(f"run {held.run_id} is not held by this process")
         receipt = self.journal.append(
-            held.run_id,
-            [*written.facts, *extra, *ending],
-            fence=lease.fence,
-            bodies=written.bodies,
+            held.run_id, written.facts, fence=lease.fence, bodies=written.bodies
         )
         held.tail = receipt
-        if ending:
+        if is_last:
             held.lease = None
         try:
-            last = events[-1] if events else None
-            if isinstance(last, Accepted) and not last.by_runtime:
-                await self._together.gather(held.run_id + last.message.sender)
+            if sender:
+                await self._together.gather(held.run_id + sender)
             await receipt
         except BattenError:
             self._forget(held)
@@ -434,7 +418,7 @@ class Runtime:
 
     async def _find(self, session_id: str) -> HeldSession | None:
         held = self._sessions.get(session_id)
-        if held is not None:
+        if held is not None and await self._is_stored(held):
             return held
         loading = self._loading.get(session_id)
         if loading is None:
@@ -453,6 +437,15 @@ class Runtime:
                 del self._loading[session_id]
             return loading.result()
         return await asyncio.shield(loading)
+
+    async def _is_stored(self, held: HeldSession) -> bool:
+        """Whether the journal has the session; one that has ended may have been deleted."""
+        if not held.engine.session.is_terminal:
+            return True
+        is_stored = await self.journal.run(held.run_id) is not None
+        if not is_stored:
+            self._forget(held)
+        return is_stored
 
     async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)

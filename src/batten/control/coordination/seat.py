@@ -9,7 +9,7 @@ from batten.contract.facts import AssistantMessageComplete, Fact
 from batten.contract.facts.tool import ToolKind
 from batten.contract.ids import new_request_id, to_uuid
 from batten.control.coordination import store
-from batten.control.coordination.answers import Answer
+from batten.control.coordination.answers import Answer, Heard
 from batten.control.coordination.runtime import Runtime
 from batten.coordination.acts import Act, acts_of, parameters_of, payload_of
 from batten.coordination.engine import Accepted, Changed
@@ -107,23 +107,25 @@ class Seat:
             )
         )
 
-    async def tell_call(self, call: dict[str, Any]) -> None:
-        """Tell those who watch signals of a model call: on the wire payloads have no metadata."""
+    def tell_call(self, call: dict[str, Any]) -> None:
+        """Tell those who watch signals of a model call: on the wire payloads have no metadata.
+
+        The record of the session has it with the message.
+        """
         data = msgspec.json.encode(call)
         fields = {
             "signal_type": LLM_CALL,
             "data": data,
             "correlation_session_id": self.session_id,
         }
-        await self.runtime.send(
-            Message(
-                message_type="Signal",
-                message_id=_message_id(),
-                sender=self.name,
-                timestamp_unix_ms=self.runtime.clock(),
-                payload=write(SIGNAL, fields),
-            )
+        message = Message(
+            message_type="Signal",
+            message_id=_message_id(),
+            sender=self.name,
+            timestamp_unix_ms=self.runtime.clock(),
+            payload=write(SIGNAL, fields),
         )
+        self.runtime.signals.publish(Heard(message, is_authenticated=True))
 
 
 class ActTool:
@@ -160,7 +162,7 @@ class ActTool:
                 text=f"Error: {rejection}", ending="failed", error_kind=rejection.macp_code
             )
         if call is not None:
-            await seat.tell_call(call)
+            seat.tell_call(call)
         text = f"accepted as message {answer.ordinal}"
         return ToolOutput(text=text if answer.state == "OPEN" else f"{text}: the session is over")
 

@@ -67,7 +67,8 @@ class Cancelling:
         elif "cancelCallback" in metadata:
             callback = msgspec.convert(metadata["cancelCallback"], Callback)
             await self._ask_initiator(row, callback, reason)
-            if (await self._tasks.settled(row.task_id or "", row.run_id)).outcome is not None:
+            # The initiator cancels its session in its own name; one that did not open it cannot.
+            if row.worker_id and (await self._settled(row)).outcome is not None:
                 return
         else:
             raise CallerError(
@@ -118,7 +119,10 @@ class Cancelling:
         with suppress(Conflict):
             asked = RunCancelRequested(by=by, reason=reason)
             await self._journal.append(row.run_id, [asked], fence=None)
-        await self._tasks.settled(row.task_id or "", row.run_id)
+        await self._settled(row)
+
+    async def _settled(self, row: RunRow) -> RunRow:
+        return await self._tasks.settled(row.task_id or "", row.run_id)
 
     async def _end_idle(self, row: RunRow, by: str, reason: str) -> None:
         journal = self._journal

@@ -21,7 +21,13 @@ from batten.journal.contract import NewRun
 from batten.journal.recorder import Recorder, open_sealed, redact_fact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.upkeep import delete_session
-from batten.protocols.macp.descriptor import RunDescriptor, concealed
+from batten.protocols.macp.descriptor import (
+    CloneRun,
+    RunDescriptor,
+    check_session_id,
+    cloned,
+    concealed,
+)
 from batten.protocols.macp.normaliser import VERSION
 from batten.settings.control_plane import ControlPlaneSettings
 
@@ -88,6 +94,7 @@ class DescribedRuns:
         Raises `CallerError` for an unknown kind, `Conflict` for a session that has a run.
         """
         check_kind(descriptor)
+        check_callback(descriptor)
         key = descriptor.idempotency_key
         run_id = new_run_id() if key is None else keyed_run_id(key)
         if key is not None and await self._journal.run(run_id) is not None:
@@ -95,7 +102,7 @@ class DescribedRuns:
         given = descriptor.session.session_id
         session_id = str(uuid4()) if given is UNSET else given
         if given is not UNSET:
-            await self._check_free(session_id)
+            await self.check_free(session_id)
         try:
             await self._create(descriptor, run_id, session_id, asker)
         except Conflict as error:
@@ -104,7 +111,35 @@ class DescribedRuns:
             raise
         return Made(run_id, session_id, is_new=True)
 
-    async def _check_free(self, session_id: str) -> None:
+    async def clone(self, run_id: str, changes: CloneRun, asker: Asker) -> Made:
+        """Queue a run like this one in a session of its own. Raises `CallerError` for a run that
+        no client described.
+        """
+        stored = await self.descriptor(run_id)
+        if stored is None:
+            raise CallerError(
+                "the run has no descriptor to clone: it was not created by POST /runs",
+                code="VALIDATION_ERROR",
+            )
+        return await self.create(cloned(stored, changes), replace(asker, cloned_from=run_id))
+
+    async def check(self, descriptor: RunDescriptor) -> list[str]:
+        """Why `create` would refuse a descriptor."""
+        found: list[str] = []
+        for check in (check_session_id, check_kind, check_callback, _check_agent):
+            try:
+                check(descriptor)
+            except CallerError as error:
+                found.append(str(error))
+        given = descriptor.session.session_id
+        if given is not UNSET and not found:
+            try:
+                await self.check_free(given)
+            except Conflict as error:
+                found.append(str(error))
+        return found
+
+    async def check_free(self, session_id: str) -> None:
         """Raises `Conflict` if the session has a run."""
         row = await self._journal.session(journal_session(session_id))
         if row is not None and row.last_run_id is not None:
@@ -224,6 +259,25 @@ def check_kind(descriptor: RunDescriptor) -> None:
             f"runtime provider '{kind}' is not registered: use one of {', '.join(KINDS)}",
             code="VALIDATION_ERROR",
         )
+
+
+def check_callback(descriptor: RunDescriptor) -> None:
+    """Raises `CallerError` for a callback that no request can be sent to."""
+    callback = descriptor.metadata.get("cancelCallback")
+    if callback is None:
+        return
+    from batten.tools.outbound import check_url
+
+    try:
+        check_url(callback["url"])
+    except CallerError as error:
+        where = "session.metadata.cancelCallback.url"
+        raise CallerError(f"{where}: {error}", code="VALIDATION_ERROR") from error
+
+
+def _check_agent(descriptor: RunDescriptor) -> None:
+    if descriptor.runtime.kind == "agent":
+        task_of(descriptor, by="")
 
 
 def is_elsewhere(descriptor: RunDescriptor, settings: ControlPlaneSettings) -> bool:

@@ -11,6 +11,7 @@ from batten.protocols.macp.errors import GRPC_CODES
 
 NOT_FOUND = 5
 PERMISSION_DENIED = 7
+FAILED_PRECONDITION = 9
 UNIMPLEMENTED = 12
 UNAVAILABLE = 14
 UNAUTHENTICATED = 16
@@ -158,9 +159,11 @@ class RuntimeClient(Protocol):
 
     async def get_session(self, session_id: str, trace: Trace = NO_TRACE) -> SessionSnapshot: ...
 
-    async def cancel_session(
-        self, session_id: str, reason: str, trace: Trace = NO_TRACE
-    ) -> None: ...
+    async def cancel_session(self, session_id: str, reason: str) -> None: ...
+
+    async def suspend_session(self, session_id: str, reason: str) -> None: ...
+
+    async def resume_session(self, session_id: str, reason: str) -> None: ...
 
     def transcript(
         self, session_id: str, after: int, *, live: bool, trace: Trace = NO_TRACE

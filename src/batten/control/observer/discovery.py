@@ -2,18 +2,20 @@
 
 from contextlib import suppress
 
+from msgspec import UNSET
+
 from batten.contract import facts
 from batten.contract.envelope import timestamp
 from batten.contract.errors import Conflict
-from batten.contract.facts import Fact
-from batten.contract.ids import new_run_id, new_task_id, session_stream
-from batten.control.coordination.ids import SURFACE, journal_session
+from batten.contract.ids import new_run_id
+from batten.control.coordination.ids import journal_session
+from batten.control.coordination.run_facts import new_stream, queued
 from batten.control.observer.contract import SessionSnapshot
 from batten.journal.contract import Journal, NewRun
 from batten.protocols.macp.normaliser import VERSION
-from batten.protocols.macp.redaction import parse_patterns
 from batten.settings.control_plane import ControlPlaneSettings
 
+_SOURCE = "session-discovery"
 _TTL_MS = 300_000
 """Of a session that does not tell its own."""
 
@@ -21,45 +23,26 @@ _TTL_MS = 300_000
 async def discover(
     journal: Journal, session: SessionSnapshot, settings: ControlPlaneSettings
 ) -> bool:
-    """Queue a run that observes the session; False if there is one already."""
-    chat, task_id = journal_session(session.session_id), new_task_id()
-    if await journal.session(chat) is not None:
+    """Queue a run that observes the session; False if it has a run already."""
+    if await journal.session(journal_session(session.session_id)) is not None:
         return False
-    opened: list[Fact] = [
-        facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
-        facts.SessionConfigured(settings={"macp_session_id": session.session_id}),
-    ]
-    stream = NewRun(run_id=session_stream(chat), kind="session", task_id=task_id, session_id=chat)
+    stream, opened = new_stream(session.session_id)
     run = NewRun(
         run_id=new_run_id(),
         kind="coordination",
-        task_id=task_id,
-        session_id=chat,
-        alone=True,
+        task_id=stream.task_id,
+        session_id=stream.session_id,
+        first=True,
     )
     with suppress(Conflict):  # another server or a client was faster
         await journal.create(stream, opened)
-        await journal.create(run, [_queued(), _described(session, settings)])
+        await journal.create(run, [queued(_SOURCE), _described(session, settings)])
         return True
     return False
 
 
-def _queued() -> facts.RunQueued:
-    return facts.RunQueued(
-        kind="coordination",
-        model=None,
-        provider=None,
-        workspace_path="",
-        workspace_mode="in_place",
-        prior_run_id=None,
-        executor_type="live",
-        by="session-discovery",
-    )
-
-
 def _described(session: SessionSnapshot, settings: ControlPlaneSettings) -> facts.MacpRunDescribed:
     lasts_ms = session.expires_at_unix_ms - session.started_at_unix_ms
-    good, _ = parse_patterns(",".join(settings.macp_redact_patterns))
     return facts.MacpRunDescribed(
         session_id=session.session_id,
         descriptor={
@@ -74,12 +57,14 @@ def _described(session: SessionSnapshot, settings: ControlPlaneSettings) -> fact
                 "ttlMs": lasts_ms if lasts_ms > 0 else _TTL_MS,
                 "participants": [{"id": one} for one in session.participants],
                 "metadata": {
-                    "source": "session-discovery",
+                    "source": _SOURCE,
                     "discoveredAt": timestamp(),
                     "initiator": session.initiator,
                 },
             },
         },
         normaliser=VERSION,
-        redact=good,
+        redact=list(settings.macp_redact_patterns) or UNSET,
+        by=_SOURCE,
+        elsewhere=True,
     )

@@ -1,17 +1,13 @@
 """What a runtime tells, as facts of the run that observes it."""
 
-from base64 import b64encode
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from batten.contract import facts
-from batten.contract.facts import Fact
-from batten.control.coordination.records import LARGEST_PAYLOAD, Keeping, Written
+from batten.control.coordination.records import Keeping, Written, write_payload
 from batten.control.observer.contract import Said, SessionSnapshot, StreamError
-from batten.journal.contract import Body
-from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.protocols.macp.json_values import object_of
 from batten.protocols.macp.payloads import decode_payload, text_of
 from batten.protocols.macp.redaction import redact
@@ -72,40 +68,25 @@ def write_said(
     secret, or what the patterns in `hidden` find.
     """
     detail, has_secret = _readable(said, hidden, keeping)
-    first: list[Fact] = []
-    bodies: list[Body] = []
-    places: dict[str, Any] = {}
-    summary = f"the payload of {said.message_type}"
-    if has_secret:
-        created, body = sealed_artifact(
-            keeping.journal, keeping.seal_key(), run_id, said.payload, summary=summary
-        )
-        places["sealed_artifact_id"] = created.artifact_id
-        first.append(created)
-        bodies.append(body)
-    elif len(said.payload) > LARGEST_PAYLOAD:
-        body = keeping.journal.inline(said.payload)
-        created = artifact_created(
-            "tool_result_blob", body, mime_type="application/x-protobuf", summary=summary
-        )
-        places["payload_artifact_id"] = created.artifact_id
-        first.append(created)
-        bodies.append(body)
-    else:
-        places["payload"] = b64encode(said.payload).decode()
-    fact = facts.MacpFrameObserved(
-        kind="envelope",
-        session_id=session_id,
-        detail=detail,
-        ordinal=ordinal or UNSET,
-        mode=said.mode,
-        message_id=said.message_id,
-        message_type=said.message_type,
-        sender=said.sender,
-        timestamp_unix_ms=said.timestamp_unix_ms,
-        **places,
+    written = Written([], [])
+    places = write_payload(
+        said.message_type, said.payload, run_id, keeping, written, has_secret=has_secret
     )
-    return Written([*first, fact], bodies)
+    written.facts.append(
+        facts.MacpFrameObserved(
+            kind="envelope",
+            session_id=session_id,
+            detail=detail,
+            ordinal=ordinal or UNSET,
+            mode=said.mode,
+            message_id=said.message_id,
+            message_type=said.message_type,
+            sender=said.sender,
+            timestamp_unix_ms=said.timestamp_unix_ms,
+            **places,
+        )
+    )
+    return written
 
 
 def _readable(said: Said, hidden: list[str], keeping: Keeping) -> tuple[dict[str, Any], bool]:

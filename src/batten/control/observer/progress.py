@@ -49,10 +49,7 @@ class Progress(Struct, kw_only=True):
                 self.hidden = [] if fact.redact is UNSET else fact.redact
                 session = object_of(fact.descriptor.get("session")) or {}
                 self.mode = str(session.get("modeName", ""))
-                runtime = object_of(fact.descriptor.get("runtime")) or {}
-                self.is_elsewhere = runtime.get("kind") == "rust"
-            case facts.MacpSessionBound():
-                self.is_elsewhere = False
+                self.is_elsewhere = fact.elsewhere is True
             case facts.RunStarted():
                 self.started_at = self.started_at or envelope.occurred_at
             case facts.MacpFrameObserved(kind="session_snapshot"):

@@ -10,10 +10,11 @@ from batten.contract.facts.assistant import Usage
 from batten.contract.ids import to_uuid
 from batten.contract.tracing import span_of
 from batten.protocols.macp import events as ev
+from batten.protocols.macp.artifacts import attached
 from batten.protocols.macp.emitting import ARTIFACTS, RECOVERY, STREAMS, Emitter
 from batten.protocols.macp.events import EventType, Source, Subject
 from batten.protocols.macp.llm import NANO, dollars
-from batten.protocols.macp.messages import Message, emit_call, emit_message
+from batten.protocols.macp.messages import Message, emit_call, emit_message, first_text
 from batten.protocols.macp.payloads import Decoded
 from batten.protocols.macp.redaction import redact
 
@@ -31,6 +32,13 @@ def queued(emitter: Emitter, fact: f.RunQueued) -> None:
     session_id = emitter.envelope.session_id
     state.session_id = to_uuid(session_id) if isinstance(session_id, str) else state.run_id
     emitter.created()
+
+
+def described(emitter: Emitter, fact: f.MacpRunDescribed) -> None:
+    """The run was asked for by `POST /runs`: its rules are pinned like those of a session."""
+    state = emitter.state
+    state.version = fact.normaliser
+    state.redact = [] if fact.redact is UNSET else list(fact.redact)
 
 
 def _started(emitter: Emitter, fact: f.RunStarted) -> None:
@@ -245,11 +253,17 @@ def artifact(emitter: Emitter, fact: f.ArtifactCreated) -> None:
     """Sealed bodies, and those that only hold a message's payload, are nobody's artifacts."""
     if fact.kind == "sealed" or (emitter.state.kind == "coordination" and fact.by is UNSET):
         return
+    artifact_id, given = to_uuid(fact.artifact_id), attached(fact.metadata)
     emitter.emit(
         "artifact.created",
-        Subject("artifact", fact.artifact_id),
+        Subject("artifact", artifact_id),
         ARTIFACTS,
-        ev.ArtifactData(kind=fact.kind, label=fact.summary, artifact_id=fact.artifact_id),
+        ev.ArtifactData(
+            kind=str(given.get("kind") or fact.kind),
+            label=fact.summary,
+            artifact_id=artifact_id,
+            uri=first_text(given, "uri") or UNSET,
+        ),
     )
 
 

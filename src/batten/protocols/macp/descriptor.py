@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
@@ -14,6 +15,7 @@ LONGEST_KEY = 255
 REDACTED = "[redacted]"
 _UUID_SHAPE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]{22,128}")
 
 Named = Annotated[str, Meta(min_length=1)]
@@ -101,8 +103,40 @@ class Created(Struct, frozen=True, kw_only=True, rename="camel"):
 _decoder = msgspec.json.Decoder(RunDescriptor)
 
 
+class ValidatedRuntime(Struct, frozen=True, kw_only=True, rename="camel"):
+    reachable: bool
+    supported_modes: tuple[str, ...] = ()
+    capabilities: dict[str, Any] | UnsetType = UNSET
+    """Groups of what the runtime can do; absent if it was not reached."""
+
+
+class Validated(Struct, frozen=True, kw_only=True):
+    """The answer to `POST /runs/validate`."""
+
+    valid: bool
+    errors: list[str]
+    warnings: list[str]
+    runtime: ValidatedRuntime
+
+
+class CloneRun(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a clone changes of its descriptor."""
+
+    tags: list[str] | UnsetType = UNSET
+    """In place of the tags of the run."""
+    context: dict[str, Any] | UnsetType = UNSET
+    """In place of `session.metadata.context`."""
+
+
 def read_descriptor(body: bytes) -> RunDescriptor:
     """Raises `CallerError` with the code `VALIDATION_ERROR` or `INVALID_SESSION_ID`."""
+    descriptor = decode_descriptor(body)
+    check_session_id(descriptor)
+    return descriptor
+
+
+def decode_descriptor(body: bytes) -> RunDescriptor:
+    """Like `read_descriptor`, but any text may be the session's id."""
     try:
         descriptor = _decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -113,14 +147,35 @@ def read_descriptor(body: bytes) -> RunDescriptor:
     return descriptor
 
 
-def check_descriptor(descriptor: RunDescriptor) -> None:
-    """The rules that types do not tell. Raises like `read_descriptor`."""
-    session = descriptor.session
-    if session.session_id is not UNSET and not is_session_id(session.session_id):
+def cloned(stored: dict[str, Any], changes: CloneRun) -> RunDescriptor:
+    """The descriptor of a clone: without the key and the session of its original."""
+    descriptor = msgspec.convert(stored, RunDescriptor)
+    given = Execution() if descriptor.execution is UNSET else descriptor.execution
+    execution = replace(given, idempotency_key=UNSET)
+    if changes.tags is not UNSET:
+        execution = replace(execution, tags=changes.tags)
+    session = replace(descriptor.session, session_id=UNSET)
+    if changes.context is not UNSET:
+        metadata = {**descriptor.metadata, "context": changes.context}
+        session = replace(session, metadata=metadata)
+    clone = replace(descriptor, session=session, execution=execution)
+    check_descriptor(clone)
+    return clone
+
+
+def check_session_id(descriptor: RunDescriptor) -> None:
+    """Raises `CallerError` if the given id of the session is none."""
+    given = descriptor.session.session_id
+    if given is not UNSET and not is_session_id(given):
         raise CallerError(
             "session.sessionId must be a UUID v4/v7 or base64url 22+ chars",
             code="INVALID_SESSION_ID",
         )
+
+
+def check_descriptor(descriptor: RunDescriptor) -> None:
+    """The rules that types do not tell. Raises like `read_descriptor`."""
+    session = descriptor.session
     if len(session.participants) > MAX_PARTICIPANTS:
         raise CallerError(
             f"Maximum {MAX_PARTICIPANTS} participants per session", code="VALIDATION_ERROR"
@@ -130,12 +185,17 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
         raise CallerError(
             f"session.metadata nests more than {DEEPEST} levels", code="VALIDATION_ERROR"
         )
-    if "cancelCallback" in metadata:
+    if metadata.get("cancelCallback") is not None:
         try:
-            msgspec.convert(metadata["cancelCallback"], Callback)
+            callback = msgspec.convert(metadata["cancelCallback"], Callback)
         except msgspec.ValidationError as error:
             text = _plain(str(error), "session.metadata.cancelCallback")
             raise CallerError(text, code="VALIDATION_ERROR") from error
+        if callback.bearer is not UNSET and not _VISIBLE.fullmatch(callback.bearer):
+            raise CallerError(
+                "session.metadata.cancelCallback.bearer must be visible ASCII characters",
+                code="VALIDATION_ERROR",
+            )
     if not isinstance(metadata.get("cancellationDelegated", False), bool):
         raise CallerError(
             "session.metadata.cancellationDelegated must be true or false", code="VALIDATION_ERROR"
@@ -146,9 +206,9 @@ def concealed(descriptor: dict[str, Any]) -> dict[str, Any]:
     """A descriptor as it may be shown: without the callback's secret. The same object if it has
     none.
     """
-    metadata = descriptor["session"].get("metadata", {})
-    callback = metadata.get("cancelCallback")
-    if not isinstance(callback, dict) or "bearer" not in callback:
+    metadata: dict[str, Any] = descriptor["session"].get("metadata", {})
+    callback: dict[str, Any] = metadata.get("cancelCallback") or {}
+    if "bearer" not in callback:
         return descriptor
     shown = {**metadata, "cancelCallback": {**callback, "bearer": REDACTED}}
     return {**descriptor, "session": {**descriptor["session"], "metadata": shown}}

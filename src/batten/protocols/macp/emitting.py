@@ -1,6 +1,6 @@
 """What the normaliser remembers of a run, and how it makes its next event."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -11,7 +11,9 @@ from batten.contract.envelope import Envelope
 from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.tracing import span_of, trace_of
 from batten.protocols.macp import events as ev
+from batten.protocols.macp.artifacts import ROOT_TRACE
 from batten.protocols.macp.events import CanonicalEvent, EventType, Source, Subject, Trace
+from batten.protocols.macp.redaction import redact
 
 RUNS = Source(kind="macp-control-plane", name="run-manager")
 EXECUTOR = Source(kind="macp-control-plane", name="run-executor")
@@ -47,11 +49,25 @@ class NormaliserState(Struct, kw_only=True):
     is_created: bool = False
     is_started: bool = False
     is_bound: bool = False
+    is_hosted: bool = False
+    """Whether the session is one of the runtime beside the service."""
 
 
 def run_uuid(run_id: str) -> str:
     """A run's id as this protocol spells it."""
     return to_uuid(run_id) if is_ulid(run_id) else str(uuid5(NAMESPACE_URL, run_id))
+
+
+_FREE = ("error", "errorMessage", "reason", "detail", "label", "decodedPayload", "payload")
+"""Members of an event's data that a person or a program wrote."""
+
+
+def _shown(data: Struct, patterns: Sequence[str]) -> dict[str, Any]:
+    """The data of an event, without what patterns hide."""
+    shown: dict[str, Any] = msgspec.to_builtins(data)
+    if patterns:
+        shown |= {name: redact(shown[name], patterns) for name in _FREE if name in shown}
+    return shown
 
 
 class Emitter:
@@ -91,7 +107,7 @@ class Emitter:
                 subject=subject,
                 source=source,
                 trace=self._trace(span),
-                data=msgspec.to_builtins(data),
+                data=_shown(data, state.redact),
             )
         )
 
@@ -172,7 +188,7 @@ class Emitter:
             EXECUTOR,
             ev.ArtifactData(
                 kind="trace",
-                label="Root run trace",
+                label=ROOT_TRACE,
                 artifact_id=artifact_id,
                 trace_id=state.trace_id,
             ),

@@ -180,6 +180,8 @@ class SendFailedData(_Data, frozen=True, kw_only=True):
     error_message: str
     session_id: str
     message_id: str
+    message_type: str | UnsetType = UNSET
+    sender: str | UnsetType = UNSET
 
 
 class ContributionData(_Data, frozen=True, kw_only=True):

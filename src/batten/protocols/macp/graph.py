@@ -1,6 +1,6 @@
 """The graph of a run: who spoke to whom, and how a proposal became an outcome."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from batten.protocols.macp.events import CanonicalEvent
@@ -49,7 +49,7 @@ def _connect(projection: Projection, from_: str, to: str, kind: str, ts: str) ->
         del projection.edges[next(iter(projection.edges))]
 
 
-def recipients(projection: Projection, data: dict[str, Any]) -> list[str]:
+def recipients_of(data: Mapping[str, Any], known: Iterable[str]) -> list[str]:
     """Whom a message is for: those it names, those invited, or all who judge a proposal."""
     sender, fields = data["sender"], payload_fields(data.get("payload"))
     named = data.get("to")
@@ -58,7 +58,7 @@ def recipients(projection: Projection, data: dict[str, Any]) -> list[str]:
             case "SessionStart":
                 named = fields.get("participants")
             case "Proposal":
-                named = list(projection.participants)
+                named = list(known)
             case _:
                 named = None
     return [name for name in texts_of(named) if name != sender]

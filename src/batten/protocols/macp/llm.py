@@ -59,9 +59,15 @@ def dollars(nanos: int) -> float:
     return nanos / NANO
 
 
-def find_call(message_type: str, payload: Any) -> dict[str, Any] | None:
-    """The first model call that a payload reports, in the fields of `llm.call.completed`."""
-    for candidate in _candidates(message_type, payload):
+def find_call(
+    message_type: str, payload: Any, metadata: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The model call that a message reports, in the fields of `llm.call.completed`.
+
+    The first that its payload holds, else the one that came beside it.
+    """
+    beside = (metadata.get("llmCall"), metadata.get("tokenUsage"))
+    for candidate in (*_candidates(message_type, payload), *beside):
         fields = object_of(candidate)
         if fields is not None and (call := _call(fields)) is not None:
             return call

@@ -55,6 +55,8 @@ class Message(Struct, frozen=True, kw_only=True):
     session_id: str
     sender: str
     decoded: Decoded
+    metadata: Mapping[str, Any] = {}
+    """What came beside the payload."""
     by_runtime: bool = False
 
     @property
@@ -102,7 +104,7 @@ def emit_message(emitter: Emitter, message: Message, source: Source) -> None:
             by_runtime=True if message.by_runtime else UNSET,
         ),
     )
-    call = find_call(message.message_type, message.decoded.value)
+    call = find_call(message.message_type, message.decoded.value, message.metadata)
     if call is not None:
         emit_call(emitter, message, call, source)
     if (policy := _POLICIES.get(message.message_type)) is not None:

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
-from batten.contract.tracing import caller_of, identity_in
+from batten.contract.tracing import place_of
 from batten.protocols.macp import agent_runs
 from batten.protocols.macp import events as ev
 from batten.protocols.macp.emitting import RECOVERY, STREAMS, Emitter, NormaliserState
@@ -42,7 +42,9 @@ def normalise(state: NormaliserState, envelope: Envelope) -> list[CanonicalEvent
     emitter = Emitter(state, envelope)
     state.sequence = envelope.sequence
     fact: f.Fact = envelope.data
-    if state.kind == "coordination" or isinstance(fact, f.RunQueued):
+    if isinstance(fact, f.MacpRunDescribed) and state.kind != "coordination":
+        agent_runs.described(emitter, fact)
+    elif state.kind == "coordination" or isinstance(fact, f.RunQueued):
         step = _STEPS.get(type(fact))
         if step is not None:
             step(emitter, fact)
@@ -57,8 +59,7 @@ def _queued(emitter: Emitter, fact: f.RunQueued) -> None:
         return  # queued again
     state.kind = fact.kind
     state.queued_at = emitter.ts
-    if (caller := caller_of(identity_in(fact))) is not None:
-        state.trace_id = caller.trace_id
+    state.trace_id = place_of(state.journal_id, fact).trace_id
     if fact.kind == "coordination":
         state.runtime_kind = EMBEDDED
     else:
@@ -88,7 +89,8 @@ def _started(emitter: Emitter, fact: f.RunStarted) -> None:
 def _described(emitter: Emitter, fact: f.MacpRunDescribed) -> None:
     state = emitter.state
     state.version = fact.normaliser
-    state.redact = [] if fact.redact is UNSET else list(fact.redact)
+    pinned = [] if fact.redact is UNSET else fact.redact
+    state.redact += [one for one in pinned if one not in state.redact]
     state.session_id = fact.session_id
     session: Mapping[str, Any] = fact.descriptor.get("session") or {}
     runtime: Mapping[str, Any] = fact.descriptor.get("runtime") or {}
@@ -100,7 +102,7 @@ def _described(emitter: Emitter, fact: f.MacpRunDescribed) -> None:
 
 def _bound(emitter: Emitter, fact: f.MacpSessionBound) -> None:
     state = emitter.state
-    state.session_id, state.mode = fact.session_id, fact.mode
+    state.session_id, state.mode, state.is_hosted = fact.session_id, fact.mode, True
     _known(emitter)
     emitter.bound(
         ev.SessionBoundData(
@@ -149,6 +151,7 @@ def _accepted(emitter: Emitter, fact: f.MacpMessageAccepted) -> None:
         session_id=state.session_id,
         sender=fact.sender,
         decoded=decoded,
+        metadata=redact({} if fact.metadata is UNSET else fact.metadata, state.redact),
         by_runtime=fact.by_runtime is True,
     )
     emit_message(emitter, message, _from(fact.message_type))
@@ -181,7 +184,15 @@ def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
     )
     if fact.decision == "deny":
         text = "; ".join(reasons) or "the policy denied the commitment"
-        _send_failed(emitter, "POLICY_DENIED", text, fact.message_id, _from("stream-inline-error"))
+        _send_failed(
+            emitter,
+            "POLICY_DENIED",
+            text,
+            fact.message_id,
+            _from("stream-inline-error"),
+            message_type="Commitment",
+            sender=fact.sender,
+        )
         emitter.denied(
             fact.commitment_id or fact.message_id,
             _from("PolicyDenied"),
@@ -191,7 +202,9 @@ def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
         )
 
 
-def _send_failed(emitter: Emitter, code: str, text: str, message_id: str, source: Source) -> None:
+def _send_failed(
+    emitter: Emitter, code: str, text: str, message_id: str, source: Source, **known: str
+) -> None:
     emitter.emit(
         "message.send_failed",
         Subject("message", message_id),
@@ -201,6 +214,7 @@ def _send_failed(emitter: Emitter, code: str, text: str, message_id: str, source
             error_message=text,
             session_id=emitter.state.session_id,
             message_id=message_id,
+            **known,
         ),
     )
 
@@ -230,7 +244,11 @@ def _envelope(emitter: Emitter, fact: f.MacpFrameObserved) -> None:
         sender=fact.sender or "",
         decoded=_decoded(state, mode, message_type, fact.payload, fact.detail),
     )
-    emit_message(emitter, message, _from(message_type, _ELSEWHERE))
+    emit_message(emitter, message, _from(message_type, _runtime(state)))
+
+
+def _runtime(state: NormaliserState) -> str:
+    return _RUNTIME if state.is_hosted else _ELSEWHERE
 
 
 def _status(emitter: Emitter, fact: f.MacpFrameObserved) -> None:

@@ -19,7 +19,7 @@ from batten.protocols.macp.messages import field, first_text, payload_fields
 from batten.protocols.macp.standing import Projection
 from batten.protocols.macp.state import TERMINAL, ProjectedState
 
-VERSION = 1
+VERSION = 2
 """Raised with every change of the fold: stored projections of another version are made anew."""
 _COUNTED = 256
 """Ids of messages that were counted, to count none twice."""
@@ -120,8 +120,15 @@ def _bound(projection: Projection, event: CanonicalEvent) -> None:
 def _session_changed(projection: Projection, event: CanonicalEvent) -> None:
     run = projection.run
     run.runtime_session_id = event.data["sessionId"]
-    if event.data["state"] == "SESSION_STATE_OPEN" and run.status not in TERMINAL:
-        run.status = "running"
+    if run.status in TERMINAL:
+        return
+    match event.data["state"]:
+        case "SESSION_STATE_OPEN":
+            run.status = "running"
+        case "SESSION_STATE_SUSPENDED":
+            run.status = "suspended"
+        case _:
+            pass
 
 
 def _participant(projection: Projection, event: CanonicalEvent) -> None:
@@ -132,7 +139,7 @@ def _received(projection: Projection, event: CanonicalEvent) -> None:
     data = event.data
     _count(projection, data["messageId"], accepted=True)
     _speak(projection, event, data["sender"])
-    recipients = graph.recipients(projection, data)
+    recipients = graph.recipients_of(data, projection.participants)
     is_over = projection.run.status in TERMINAL
     for name in recipients:
         participant = graph.participant(projection, name)

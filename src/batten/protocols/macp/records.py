@@ -15,6 +15,14 @@ from batten.protocols.macp.state import RunStatus
 
 _FACETS = ("environment", "scenarioRef", "cancelCallback", "cancellationDelegated")
 """Members of the session's metadata that are the run's too."""
+ARCHIVED = "archived"
+"""The tag of archived runs."""
+_STATUSES: dict[str, RunStatus] = {
+    "SESSION_STATE_OPEN": "running",
+    "SESSION_STATE_SUSPENDED": "suspended",
+}
+_COMPARED = ("modeName", "modeVersion", "configurationVersion", "policyVersion")
+"""Members of the descriptor's session that the initiator decides."""
 
 
 class RunRecord(Struct, kw_only=True, rename="camel"):
@@ -41,8 +49,12 @@ class RunRecord(Struct, kw_only=True, rename="camel"):
 
 
 def describe(record: RunRecord, envelope: Envelope) -> None:
-    """Take the descriptor of a run, if the fact is one."""
+    """Take the descriptor of a run, or that it was archived, if the fact is one of these."""
     fact = envelope.data
+    if isinstance(fact, f.MacpRunArchived) and record.archived_at is None:
+        record.archived_at = record.updated_at = envelope.occurred_at
+        if ARCHIVED not in record.tags:
+            record.tags = [*record.tags, ARCHIVED]
     if not isinstance(fact, f.MacpRunDescribed):
         return
     descriptor = fact.descriptor
@@ -82,9 +94,10 @@ def note(record: RunRecord, event: CanonicalEvent) -> None:
             record.runtime_session_id = data["sessionId"]
             if record.ended_at is None:
                 record.status = "binding_session"
+            _compare(record, data)
         case "session.state.changed":
-            if data["state"] == "SESSION_STATE_OPEN" and record.ended_at is None:
-                record.status = "running"
+            if record.ended_at is None:
+                record.status = _STATUSES.get(data["state"], record.status)
         case "run.completed" | "run.failed" | "run.cancelled":
             record.status = data["status"]
             record.ended_at = data["endedAt"]
@@ -95,6 +108,19 @@ def note(record: RunRecord, event: CanonicalEvent) -> None:
             _decide(record, data)
         case _:
             pass
+
+
+def _compare(record: RunRecord, bound: dict[str, Any]) -> None:
+    """Note where the session that was opened is not the one that was asked for."""
+    request = object_of(record.metadata.get("executionRequest")) or {}
+    asked = object_of(request.get("session")) or {}
+    differing = {
+        name: {"asked": asked[name], "opened": bound[name]}
+        for name in _COMPARED
+        if asked.get(name) and bound.get(name) and asked[name] != bound[name]
+    }
+    if differing:
+        record.metadata["sessionDiffers"] = differing
 
 
 def _decide(record: RunRecord, data: dict[str, Any]) -> None:

@@ -7,7 +7,14 @@ from msgspec import UNSET, Struct, UnsetType
 from batten.protocols.macp.events import EventType, Subject
 
 RunStatus = Literal[
-    "queued", "starting", "binding_session", "running", "completed", "failed", "cancelled"
+    "queued",
+    "starting",
+    "binding_session",
+    "running",
+    "suspended",
+    "completed",
+    "failed",
+    "cancelled",
 ]
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 ParticipantStatus = Literal["idle", "active", "waiting", "completed", "failed", "skipped"]

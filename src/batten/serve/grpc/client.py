@@ -13,6 +13,7 @@ from msgspec import Struct
 from batten import __version__
 from batten.contract.facts.macp import SessionState
 from batten.control.observer.contract import (
+    FAILED_PRECONDITION,
     NO_TRACE,
     UNAUTHENTICATED,
     UNIMPLEMENTED,
@@ -63,6 +64,8 @@ class Dialling(Struct, frozen=True, kw_only=True):
     timeout_s: float
     """For each call that is no stream."""
     tls: bool = False
+    roots: bytes = b""
+    """Certificates to trust, in PEM; empty for the usual ones."""
 
 
 class GrpcRuntime:
@@ -73,7 +76,7 @@ class GrpcRuntime:
         self._credentials = credentials
         self._timeout_s = dialling.timeout_s
         if dialling.tls:
-            secure = grpc.ssl_channel_credentials()
+            secure = grpc.ssl_channel_credentials(dialling.roots or None)
             self._channel = aio.secure_channel(address, secure, options=_OPTIONS)
         else:
             self._channel = aio.insecure_channel(address, options=_OPTIONS)
@@ -102,11 +105,17 @@ class GrpcRuntime:
         told = await self._ask(self._stub.GetSession, asked, trace)
         return _snapshot(told.metadata)
 
-    async def cancel_session(self, session_id: str, reason: str, trace: Trace = NO_TRACE) -> None:
+    async def cancel_session(self, session_id: str, reason: str) -> None:
         asked = core.CancelSessionRequest(session_id=session_id, reason=reason)
-        told = await self._ask(self._stub.CancelSession, asked, trace)
-        if not told.ack.ok:
-            raise RuntimeFault(9, told.ack.error.message or "the runtime did not cancel")
+        _check(await self._ask(self._stub.CancelSession, asked))
+
+    async def suspend_session(self, session_id: str, reason: str) -> None:
+        asked = core.SuspendSessionRequest(session_id=session_id, reason=reason)
+        _check(await self._ask(self._stub.SuspendSession, asked))
+
+    async def resume_session(self, session_id: str, reason: str) -> None:
+        asked = core.ResumeSessionRequest(session_id=session_id, reason=reason)
+        _check(await self._ask(self._stub.ResumeSession, asked))
 
     async def transcript(
         self, session_id: str, after: int, *, live: bool, trace: Trace = NO_TRACE
@@ -243,6 +252,13 @@ class GrpcRuntime:
         if code == UNAUTHENTICATED:
             self._credentials.refused()
         return RuntimeFault(code, details or f"the runtime answered {status.name}")
+
+
+def _check(told: Any) -> None:
+    """Raise if the runtime did not do it."""
+    if not told.ack.ok:
+        error = told.ack.error
+        raise RuntimeFault(FAILED_PRECONDITION, error.message or f"refused: {error.code}")
 
 
 def _snapshot(told: Any) -> SessionSnapshot:

@@ -68,10 +68,12 @@ async def service(
     policy: RetentionPolicy,
     limits: Limits | None = None,
     runtime: tuple[str, ...] = (),
+    callback_hosts: tuple[str, ...] = (),
 ) -> AsyncGenerator[App]:
     """The application, while its workers run. `callers` is the command that starts the process for
     what `batten -p` hands over, `runtime` that of the coordination runtime; `sinks` keeps the
-    process that tells others what happens.
+    process that tells others what happens. Callbacks to cancel may be at `callback_hosts`, although
+    these are not public.
     """
     gathering = Gathering()
     tasks = Tasks(opener.journal, opener.home, opener.base, gathering)
@@ -84,7 +86,7 @@ async def service(
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     telling = SinkService(opener.journal, opener.home)
-    plane = ControlPlane(opener, tasks, fanout, telling, hosted)
+    plane = ControlPlane(opener, tasks, fanout, telling, hosted, callback_hosts)
     metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)
     sink_gauges = SinkGauges(opener.journal, opener.home)

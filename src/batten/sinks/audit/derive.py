@@ -8,6 +8,7 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import PeerError
 from batten.journal.contract import Stored
+from batten.protocols.macp.emitting import run_uuid
 from batten.sinks.audit.entry import ActorType, NewEntry
 
 TYPES = frozenset(
@@ -23,6 +24,7 @@ TYPES = frozenset(
         facts.RequestClosed,
         facts.ToolEditReverted,
         facts.GapEventsPruned,
+        facts.MacpRunDescribed,
     )
 )
 _POLICY = frozenset(("mode", "rules", "resolvers", "auto_apply"))
@@ -71,6 +73,9 @@ def _read(envelope: Envelope) -> _Found | None:
             return "task.updated", "task", envelope.task_id or "", fact.by, {}
         case facts.SessionConfigured():
             return _configured(envelope, fact)
+        case facts.MacpRunDescribed() if fact.cloned_from is UNSET:
+            by = "" if fact.by is UNSET else fact.by
+            return "run.created", "run", run_uuid(envelope.run_id), by, {}
         case facts.RunQueued() if envelope.sequence <= 1 and fact.parent_run_id is UNSET:
             by = "" if fact.by is UNSET else fact.by
             details: dict[str, Any] = {"model": fact.model, "workspace": fact.workspace_path}

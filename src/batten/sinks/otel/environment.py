@@ -11,6 +11,7 @@ from batten.sinks.bus.environment import tri_state
 
 _ENDPOINT = "http://localhost:4318"
 _SERVICE = "batten"
+_PLANE = "macp-control-plane"
 
 
 class OtelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,6 +32,8 @@ class OtelTarget(Struct, frozen=True, kw_only=True):
     metrics_url: str
     headers: dict[str, str]
     service: str
+    plane: str
+    """The service that coordination sessions are told of."""
 
 
 def otel_target(settings: OtelSettings | None, environ: Mapping[str, str]) -> OtelTarget | None:
@@ -42,6 +45,7 @@ def otel_target(settings: OtelSettings | None, environ: Mapping[str, str]) -> Ot
     given = settings or OtelSettings()
     _check_protocol(environ)
     base = first(environ, ("OTEL_EXPORTER_OTLP_ENDPOINT",)) or given.endpoint or _ENDPOINT
+    named = first(environ, ("OTEL_SERVICE_NAME",)) or given.service_name
     urls: dict[str, str] = {}
     for kind, is_on in (("traces", given.traces), ("metrics", given.metrics)):
         exporter = environ.get(f"OTEL_{kind.upper()}_EXPORTER", "").strip().lower()
@@ -52,7 +56,8 @@ def otel_target(settings: OtelSettings | None, environ: Mapping[str, str]) -> Ot
         traces_url=urls.get("traces", ""),
         metrics_url=urls.get("metrics", ""),
         headers={**given.headers, **_headers(environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))},
-        service=first(environ, ("OTEL_SERVICE_NAME",)) or given.service_name or _SERVICE,
+        service=named or _SERVICE,
+        plane=named or _PLANE,
     )
 
 

@@ -3,7 +3,7 @@ names, counts, times and codes only.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
 
@@ -11,10 +11,13 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.outcomes import ending_of
-from batten.contract.tracing import caller_of, identity_in, span_of, trace_of
+from batten.contract.tracing import caller_of, identity_in, place_of, span_of, trace_of
 from batten.sinks.bus.correlation import correlation_of, span_attributes, surface_of
 from batten.sinks.contract import Message
 from batten.sinks.otel.encoding import CLIENT, Attributes, Point, Span, metrics, nanoseconds, traces
+
+if TYPE_CHECKING:  # loaded with the first session
+    from batten.sinks.otel.session_spans import SessionFold
 
 TYPES = frozenset(
     kind.TYPE
@@ -39,12 +42,22 @@ TYPES = frozenset(
         facts.RequestClosed,
         facts.PolicyToolBlocked,
         facts.GapRunDisconnected,
+        facts.RunStarted,
+        facts.ArtifactCreated,
+        facts.MacpRunDescribed,
+        facts.MacpSessionBound,
+        facts.MacpMessageAccepted,
+        facts.MacpCommitmentEvaluated,
+        facts.MacpSessionChanged,
+        facts.MacpFrameObserved,
     )
 )
 _TOKENS = tuple(float(4**power) for power in range(14))
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
 _MOST = 400
 """Spans of one message; a run with more is exported in several."""
+_MOST_OF_SESSION = 50
+"""The same for a session, which has no turns to end with."""
 _MOST_POINTS = 50
 _MOST_EVENTS = 100
 
@@ -60,10 +73,18 @@ class OtelFold:
     """One run. A session's own stream has no spans."""
 
     def __init__(
-        self, run_id: str, service: str, *, has_traces: bool = True, has_metrics: bool = True
+        self,
+        run_id: str,
+        service: str,
+        plane: str = "",
+        *,
+        has_traces: bool = True,
+        has_metrics: bool = True,
     ) -> None:
+        """`plane`: the service that coordination sessions are told of; empty for the same."""
         self._run_id = run_id
         self._service = service
+        self._plane = plane or service
         self._has_traces = has_traces
         self._has_metrics = has_metrics
         self._trace_id = trace_of(run_id)
@@ -77,6 +98,7 @@ class OtelFold:
         """The number of the current turn, and when it began."""
         self._calls: dict[str, _Begun] = {}
         self._questions: dict[str, _Begun] = {}
+        self._session: SessionFold | None = None
         self._events: list[tuple[str, int, Attributes]] = []
         self._spans: list[Span] = []
         self._points: list[Point] = []
@@ -115,9 +137,13 @@ class OtelFold:
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self._ended(fact, at)
                 is_due = is_last = True
-            case _:
+            case _ if self._session is None:
                 return
-        if is_due or len(self._spans) >= _MOST:
+            case _:
+                pass
+        if self._session is not None:
+            self._told(self._session, envelope, at)
+        if is_due or len(self._spans) >= (_MOST if self._session is None else _MOST_OF_SESSION):
             yield from self._messages(envelope, is_last=is_last)
 
     def _messages(self, envelope: Envelope, *, is_last: bool) -> Iterator[Message]:
@@ -144,13 +170,9 @@ class OtelFold:
             return
         self._began_ns = at
         identity = identity_in(fact)
-        caller = caller_of(identity)
-        if fact.parent_run_id is not UNSET and fact.parent_tool_call_id is not UNSET:
-            self._trace_id = trace_of(fact.parent_run_id)
-            self._parent = span_of(fact.parent_run_id, "tool", fact.parent_tool_call_id, 1)
-        if caller is not None:
-            self._trace_id = caller.trace_id
-            self._parent = caller.span_id
+        place = place_of(self._run_id, fact)
+        self._trace_id, self._parent = place.trace_id, place.span_id
+        if caller_of(identity) is not None:
             self._trace_state = identity.get("tracestate", "")
         session = envelope.session_id or "unknown"
         context = correlation_of(identity, fact.workspace_path, session, self._run_id)
@@ -160,6 +182,13 @@ class OtelFold:
             self._common["gen_ai.conversation.id"] = envelope.session_id
         if envelope.task_id:
             self._common["batten.task_id"] = envelope.task_id
+        if fact.kind == "coordination":
+            from batten.sinks.otel.session_spans import SessionFold
+
+            self._session = SessionFold()
+            self._service = self._plane
+            self._run = {"batten.run.kind": fact.kind}
+            return
         self._run = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": "batten",
@@ -171,6 +200,16 @@ class OtelFold:
             self._run["gen_ai.provider.name"] = fact.provider
         if fact.model:
             self._run["gen_ai.request.model"] = fact.model
+
+    def _told(self, session: "SessionFold", envelope: Envelope, at: int) -> None:
+        """Add what a fact of a coordination session means."""
+        spans, notes = session.take(envelope)
+        self._run |= session.run_attributes
+        for span in spans:
+            span_id = span_of(self._run_id, span.part, envelope.sequence)
+            self._add(span_id, self._root, span.name, at, at, span.attributes)
+        for name, attributes in notes:
+            self._note(name, at, attributes)
 
     def _inside(self) -> str:
         """The span that contains what happens now."""

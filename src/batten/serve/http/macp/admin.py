@@ -43,8 +43,7 @@ async def reset_breaker(call: Call) -> BreakerReset:
     service: RunService = call.service
     breaker = service.observer.link.breaker
     breaker.reset()
-    if service.recorder is not None:
-        service.recorder.record(call, "circuit_breaker.reset", "circuit_breaker", "runtime")
+    service.recorder.record(call, "circuit_breaker.reset", "circuit_breaker", "runtime")
     return BreakerReset("ok", breaker.state)
 
 

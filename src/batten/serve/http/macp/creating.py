@@ -1,9 +1,20 @@
 """The rows that create runs."""
 
+from batten.contract.errors import BattenError
 from batten.contract.tracing import parse_traceparent, trace_of
-from batten.control.described.creation import Asker, Made
-from batten.protocols.macp.descriptor import Created, RunDescriptor, read_descriptor
+from batten.control.described.creation import Asker, Made, is_elsewhere
+from batten.control.described.runtimes import RuntimeProfile, profile_of_home, unavailable
+from batten.protocols.macp.descriptor import (
+    CloneRun,
+    Created,
+    RunDescriptor,
+    Validated,
+    ValidatedRuntime,
+    decode_descriptor,
+    read_descriptor,
+)
 from batten.protocols.macp.emitting import run_uuid
+from batten.serve.http.macp.runs import run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Route
 
@@ -23,9 +34,51 @@ def traceparent(call: Call) -> str:
     return "" if found is None else str(found)
 
 
+async def validate(call: Call) -> Validated:
+    service: RunService = call.service
+    descriptor = decode_descriptor(call.body)
+    errors = await service.described.check(descriptor)
+    warnings: list[str] = []
+    runtime = ValidatedRuntime(reachable=True)
+    if descriptor.runtime.kind != "agent":
+        try:
+            profile = await _profile(service, descriptor)
+        except BattenError as error:
+            runtime = ValidatedRuntime(reachable=False)
+            warnings.append(f"Runtime not reachable: {error}")
+        else:
+            modes, mode = profile.supported_modes, descriptor.session.mode_name
+            runtime = ValidatedRuntime(
+                reachable=True, supported_modes=modes, capabilities=profile.capabilities
+            )
+            if modes and mode not in modes:
+                known = ", ".join(modes)
+                errors.append(f"Runtime does not support mode '{mode}'. Supported: {known}")
+    return Validated(valid=not errors, errors=errors, warnings=warnings, runtime=runtime)
+
+
+async def _profile(service: RunService, descriptor: RunDescriptor) -> RuntimeProfile:
+    if not is_elsewhere(descriptor, service.settings):
+        return profile_of_home(service.registries, is_running=service.has_runtime())
+    if service.runtime is None:
+        raise unavailable(service.settings.runtime_address)
+    return await service.runtime.profile()
+
+
+async def clone(call: Call) -> Created:
+    service: RunService = call.service
+    run_id = run_id_of(call)
+    await service.views.record(run_id)
+    asker = Asker(by=call.principal.name, traceparent=traceparent(call))
+    made = await created(service, await service.described.clone(run_id, call.body, asker), asker)
+    service.recorder.record(call, "run.cloned", "run", made.run_id, source=call.params["id"])
+    return made
+
+
 async def created(service: RunService, made: Made, asker: Asker) -> Created:
     """The answer for a new run, or for the one that an idempotency key has made before."""
     if made.is_new:
+        service.observer.look()
         parent = parse_traceparent(asker.traceparent)
         return Created(
             run_id=run_uuid(made.run_id),
@@ -55,5 +108,27 @@ ROUTES: tuple[Route, ...] = (
         headers=TRACED,
         status=202,
         errors=("conflict",),
+    ),
+    Route(
+        method="POST",
+        path="/runs/validate",
+        handler=validate,
+        summary="Say whether a run could be created, and whether its runtime is there",
+        tag="runs",
+        body=bytes,
+        body_type=RunDescriptor,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{id}/clone",
+        handler=clone,
+        summary="Create a run like another one, with other tags or another context",
+        tag="runs",
+        scope="operator",
+        body=CloneRun,
+        body_optional=True,
+        headers=TRACED,
+        status=201,
+        errors=("not_found",),
     ),
 )

@@ -1,5 +1,6 @@
 """The observer of this server, and its way to the runtime."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from batten.settings.control_plane import ControlPlaneSettings
 from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:  # loaded if the settings name a runtime
+    from batten.control.observer.managing import RuntimeElsewhere
     from batten.control.observer.observer import Observer
 
 
@@ -26,13 +28,22 @@ class Observing:
         self._observer: Observer | None = None
         self.link = RuntimeLink(
             lambda: settings.runtime_address or hosted.address,
-            partial(_connect, settings, hosted.token),
+            partial(_connect, settings, hosted.token, opener.base.environ),
             Breaker(
                 settings.runtime_circuit_breaker_threshold,
                 settings.runtime_circuit_breaker_reset_ms / 1000,
             ),
             settings.runtime_kind,
         )
+
+    @property
+    def runtime(self) -> "RuntimeElsewhere | None":
+        """The runtime elsewhere, for what is asked of its sessions; None if there is none."""
+        if not self._settings.runtime_address:
+            return None
+        from batten.control.observer.managing import RuntimeElsewhere
+
+        return RuntimeElsewhere(self.link)
 
     @property
     def active(self) -> int:
@@ -43,15 +54,6 @@ class Observing:
     def broken(self) -> int:
         """Runs in work whose stream is not connected."""
         return 0 if self._observer is None else self._observer.broken
-
-    @property
-    def reconnects(self) -> int:
-        return 0 if self._observer is None else self._observer.counts.reconnects
-
-    @property
-    def recoveries(self) -> int:
-        """Runs that were taken over from an observer that is gone."""
-        return 0 if self._observer is None else self._observer.counts.recoveries
 
     def look(self) -> None:
         """A run was queued, or asked to end: look at once."""
@@ -77,7 +79,9 @@ class Observing:
         await self._observer.run()
 
 
-def _connect(settings: ControlPlaneSettings, token: str, address: str) -> RuntimeClient:
+def _connect(
+    settings: ControlPlaneSettings, token: str, environ: Mapping[str, str], address: str
+) -> RuntimeClient:
     try:  # gRPC costs memory and start time: only who needs it loads it
         from batten.serve.grpc.client import Dialling, GrpcRuntime
         from batten.serve.grpc.credentials import FixedCredentials, credentials_of
@@ -92,5 +96,16 @@ def _connect(settings: ControlPlaneSettings, token: str, address: str) -> Runtim
         Dialling(
             timeout_s=settings.runtime_request_timeout_ms / 1000,
             tls=settings.runtime_tls and not is_ours,
+            roots=_roots(environ.get("SSL_CERT_FILE", "")),
         ),
     )
+
+
+def _roots(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise unavailable(f"SSL_CERT_FILE cannot be read: {error.strerror}") from error

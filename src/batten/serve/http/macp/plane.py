@@ -4,6 +4,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from batten.control.data_retention import DataRetention
+from batten.control.described.overdue import Overdue
 from batten.control.observer.hosted import HostedRuntime
 from batten.control.tasks import Tasks
 from batten.serve.http.control_plane import ControlPlaneEdge
@@ -34,17 +35,21 @@ class ControlPlane:
         fanout: Fanout,
         telling: SinkService,
         hosted: HostedRuntime,
+        callback_hosts: tuple[str, ...] = (),
     ) -> None:
+        """Callbacks to cancel may be at `callback_hosts`, although these are private."""
         self.settings = read_control_plane(opener.base.environ)
         self._telling = telling
         self._observer = Observing(opener, self.settings, hosted)
         self.runs = RunService(
-            opener.journal, opener.home, self.settings, tasks, fanout, self._observer
+            opener.journal, opener.home, self.settings, tasks, fanout, self._observer, telling
         )
-        self.runs.recorder = telling
+        self.runs.callback_hosts = callback_hosts
+        self.runs.has_runtime = lambda: bool(hosted.address)
         tasks.on_removed = self.runs.forget
         keeping = DataRetention(opener.home, self.settings, telling)
-        self.duties: tuple[Duty, ...] = (telling, self.runs, self._observer, keeping)
+        overdue = Overdue(opener.journal, self.settings.session_poll_timeout_ms)
+        self.duties: tuple[Duty, ...] = (telling, self.runs, self._observer, keeping, overdue)
 
     def surfaces(self) -> tuple[Surface, ...]:
         edge = ControlPlaneEdge(self.settings)

@@ -112,8 +112,7 @@ async def unregister_policy(call: Call) -> Verdict:
 
 def _record(call: Call, action: str, policy_id: str, **details: Any) -> None:
     service: RunService = call.service
-    if service.recorder is not None:
-        service.recorder.record(call, action, "policy", policy_id, **details)
+    service.recorder.record(call, action, "policy", policy_id, **details)
 
 
 def check_policy(policy: NewPolicy) -> None:

@@ -5,8 +5,16 @@ from msgspec.structs import replace
 from batten.protocols.macp.errors import ErrorBody
 from batten.serve.http.control_plane import CONTROL_CODES, ControlPlaneEdge, control_error
 from batten.serve.http.macp import (
+    actions,
     admin,
+    compare,
     creating,
+    dashboard,
+    export,
+    listing,
+    observability,
+    removed,
+    replay,
     runs,
     runtime,
     streams,
@@ -15,13 +23,21 @@ from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
 _ROUTES = (
+    *listing.ROUTES,
+    *dashboard.ROUTES,
     *runs.ROUTES,
     *streams.ROUTES,
+    *replay.ROUTES,
+    *export.ROUTES,
+    *compare.ROUTES,
+    *observability.ROUTES,
     *creating.ROUTES,
+    *actions.ROUTES,
+    *removed.ROUTES,
     *runtime.ROUTES,
     *admin.ROUTES,
 )
-_PREFIXES = ("/runs", "/runtime", "/admin")
+_PREFIXES = ("/runs", "/events", "/dashboard", "/runtime", "/admin")
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
 
