@@ -61,6 +61,57 @@ async def test_a_run_is_posted_opened_elsewhere_cancelled_and_told(tmp_path: Pat
         assert types[-2:] == ["session.state.changed", "run.cancelled"]
 
 
+async def test_a_run_is_validated_against_the_modes_of_the_runtime_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with campaigning(tmp_path, seed=4) as campaign:
+        plane = DescribedPlane(campaign.service)
+        body = descriptor("lead", "ann")
+        body["runtime"]["kind"] = "rust"
+        told = await plane.post("/runs/validate", body)
+        assert (told["valid"], told["warnings"]) == (True, [])
+        assert "macp.mode.decision.v1" in told["runtime"]["supportedModes"]
+        assert told["runtime"]["capabilities"]["sessions"]["watchSessions"] is True
+        body["session"]["modeName"] = "macp.mode.chess.v1"
+        told = await plane.post("/runs/validate", body)
+        assert told["valid"] is False
+        assert "macp.mode.chess.v1" in told["errors"][0]
+        campaign.proxy.target = ""
+        campaign.proxy.cut()
+        told = await plane.post("/runs/validate", body)
+        assert (told["valid"], told["runtime"]["reachable"]) == (True, False)
+        assert told["warnings"][0].startswith("Runtime not reachable: ")
+
+
+async def test_option_b_cancels_the_session_elsewhere_if_its_policy_lets_the_observer(
+    tmp_path: Path,
+) -> None:
+    async with campaigning(tmp_path, seed=5) as campaign:
+        plane = DescribedPlane(campaign.service)
+        policy = {
+            "policyId": "policy.delegated",
+            "mode": "macp.mode.decision.v1",
+            "rules": {
+                "commitment": {
+                    "authority": "designated_role",
+                    "designated_roles": ["macp-control-plane"],
+                }
+            },
+        }
+        assert (await plane.post("/runtime/policies", policy))["ok"]
+        body = descriptor("lead", "ann", "ben", metadata={"cancellationDelegated": True})
+        body["runtime"]["kind"] = "rust"
+        made = await plane.create(body)
+        address = campaign.runtime.server.address
+        options = {"policy_version": "policy.delegated"}
+        with panel(address, made["sessionId"], **options) as agents:
+            await in_thread(agents.start)
+            await plane.until(made["runId"], "running")
+            record = await plane.post(f"/runs/{made['runId']}/cancel", {"reason": "enough"})
+            assert record["status"] == "cancelled"
+            assert await in_thread(lambda: agents.state) == "CANCELLED"
+
+
 async def test_a_server_that_follows_sessions_stops_within_its_grace(tmp_path: Path) -> None:
     """The original never ended: its watches were awaited and not closed."""
     async with campaigning(tmp_path, seed=2) as campaign:
