@@ -419,7 +419,6 @@ class Rows(Protocol):
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ArtifactFilters]
     ) -> list[ArtifactRow]:
         """Artifacts of all runs by id, newest first; without sealed and deleted ones.
-
         `after` is the id of the last one of the page before.
         """
         ...
@@ -481,10 +480,7 @@ class Upkeep(Protocol):
     def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
     ) -> Awaitable[Stored | None]:
-        """Remove the facts below `before`, keep a base with `base_state`, append the marker.
-
-        That state is the caller's own fold of the removed facts.
-        """
+        """Remove the facts below `before`, keep the caller's fold of them, append the marker."""
         ...
 
     async def base(self, run_id: str) -> Base | None:

@@ -209,7 +209,7 @@ async def test_a_runtime_that_is_not_there_is_unavailable() -> None:
 
 
 async def test_calls_have_a_deadline() -> None:
-    """A server that never answers is late, or not there if gRPC gives up on its handshake."""
+    """A server that never answers is late, or not there once gRPC gives up its handshake."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()

@@ -14,7 +14,7 @@ from typing import Any
 
 from batten.contract.facts import TERMINAL
 from batten.journal.sqlite import SqliteJournal
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from tests.control.observer.cutting import Proxy, cutting
 from tests.control.observer.elsewhere import (
     OBSERVER,

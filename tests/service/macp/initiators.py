@@ -36,12 +36,13 @@ class Initiator:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         asked = Asked(head[0], headers, msgspec.json.decode(body) if body else None)
         self.requests.append(asked)
-        if self._act is not None:
-            await self._act(asked)
-        told = f"HTTP/1.1 {self.status}\r\n{self._headers}content-length: 0\r\n\r\n"
-        writer.write(told.encode())
-        await writer.drain()
-        writer.close()
+        try:
+            if self._act is not None:
+                await self._act(asked)
+            told = f"HTTP/1.1 {self.status}\r\n{self._headers}content-length: 0\r\n\r\n"
+            writer.write(told.encode())
+        finally:
+            writer.close()
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from tests.service.macp.describing import (
     described_planes,
     descriptor,
 )
-from tests.service.serving import Json, Service
+from tests.service.serving import PATIENCE_S, Json, Service
 
 UUID4 = "9b2f0c1a-5d1e-4c7b-8a3f-0123456789ab"
 UUID7 = "0190b2f0-0000-7000-8000-0000000000aa"
@@ -355,7 +355,10 @@ async def test_an_agent_s_run_needs_a_prompt_and_a_uuid(described: DescribedPlan
 async def test_validation_tells_what_is_wrong_and_creates_nothing(
     described: DescribedPlane,
 ) -> None:
-    fine = await described.post("/runs/validate", descriptor())
+    fine: Json = {"warnings": ["not yet"]}
+    async with asyncio.timeout(PATIENCE_S):
+        while fine["warnings"]:  # until the runtime has started
+            fine = await described.post("/runs/validate", descriptor())
     assert (fine["valid"], fine["errors"], fine["warnings"]) == (True, [], [])
     assert fine["runtime"]["reachable"] is True
     assert DECISION in fine["runtime"]["supportedModes"]

@@ -130,7 +130,7 @@ async def test_port_is_where_it_listens_without_a_flag(tmp_path: Path) -> None:
 
 async def test_outside_development_loopback_wants_a_key_too(tmp_path: Path) -> None:
     environ = {"NODE_ENV": "production"}
-    assert "API keys" in complaint(tmp_path / "a", environ=environ)
+    assert "API keys only outside development" in complaint(tmp_path / "a", environ=environ)
     environ["AUTH_API_KEYS"] = KEY
     async with serving(tmp_path / "b", environ=environ) as service:
         refused(await service.request("GET", UNKNOWN), 401, "UNAUTHENTICATED")

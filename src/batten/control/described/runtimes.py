@@ -36,7 +36,7 @@ def profile_of_home(path: str, *, is_running: bool) -> RuntimeProfile:
     """What the runtime of this home can do, from its registries. Raises `NotReady`."""
     if not is_running:
         raise NotReady(
-            "this service runs no runtime; start it with --runtime-bind",
+            "no runtime runs beside this service, or it is about to start; see --runtime-bind",
             code="RUNTIME_UNAVAILABLE",
         )
     return RuntimeProfile(

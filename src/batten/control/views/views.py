@@ -29,15 +29,15 @@ from batten.control.views.run_events import RunEvents
 from batten.control.views.store import EventFilter, EventList, Moved, ViewStore
 from batten.control.views.tables import event_row
 from batten.journal.contract import Journal, RunRow, Stored
-from batten.protocols.macp.emitting import run_uuid
 from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.ids import run_uuid
 from batten.protocols.macp.metrics import RunMetrics
 from batten.protocols.macp.normaliser import normalise
 from batten.protocols.macp.projection import project, state_of
 from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.state import ProjectedState
 
-_PAGE = 500
+_PAGE = 200
 """Facts that are read, and stored, together."""
 _FAR_BEHIND = 2000
 """Facts: a reader that has to fold more keeps them first, so that it needs no memory for them."""
@@ -67,9 +67,10 @@ class Views:
 
     async def catch_up(self, views: Sequence[View[Any]] = VIEWS) -> None:
         """Fold all facts of the journal into these views, and commit; others get their turns."""
-        async with self._keeping:
-            while await self._advance(views):
-                pass
+        is_behind = True
+        while is_behind:
+            async with self._keeping:  # page by page: a reader need not wait for all views
+                is_behind = await self._advance(views)
 
     async def _advance(self, views: Sequence[View[Any]]) -> bool:
         """Fold a page into those views that are farthest behind. False if nothing is left."""

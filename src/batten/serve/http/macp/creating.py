@@ -13,7 +13,7 @@ from batten.protocols.macp.descriptor import (
     decode_descriptor,
     read_descriptor,
 )
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from batten.serve.http.macp.runs import run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Route

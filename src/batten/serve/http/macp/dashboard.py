@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.protocols.macp.metrics import unix_ms
 from batten.serve.http.answers import Expiring
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
@@ -61,6 +60,7 @@ async def _health(service: RunService) -> bytes:
 
 def _query(asked: OverviewParameters) -> "Query":
     from batten.control.views.dashboard import range_query, window_query
+    from batten.protocols.macp.metrics import unix_ms
 
     now_ms = time.time_ns() // 1_000_000
     fits = {"scenario_ref": asked.scenario_ref or "", "environment": asked.environment or ""}
