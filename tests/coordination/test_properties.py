@@ -140,7 +140,7 @@ def test_engine_accepts_only_what_its_table_allows_and_replays_equal(
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", list(RULES))
 @given(data=st.data())
-@settings(max_examples=5000, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_engine_accepts_only_what_its_table_allows_in_thousands_of_sessions(
     mode: str, data: st.DataObject
 ) -> None:
