@@ -27,7 +27,13 @@ from tests.serve.http.wire import Toy, clients
 ROOT = Path(__file__).resolve().parents[3]
 TOY = openapi(surfaces(Boxes()), "1")
 
-_READING = frozenset(("POST /runs/compare", "POST /runs/batch/export", "POST /runs/{id}/replay"))
+_READING = frozenset(
+    (
+        *("POST /runs/compare", "POST /runs/batch/export", "POST /runs/{id}/replay"),
+        "POST /runs/validate",
+        *(f"POST /runs/{{id}}/{name}" for name in ("messages", "signal", "context")),
+    )
+)
 """Routes that change nothing, although they have a body."""
 
 
