@@ -1,6 +1,6 @@
 """`make bench`: prints tables and writes them to docs/performance.md.
 
-    python -m bench [processes|journal|protocols|service|sinks|coordination]…
+    python -m bench [processes|journal|protocols|service|sinks|coordination|control-plane]…
 
 Other parts of the page stay as they are.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import coordination, fanout, headless, journal, service, sinks, whole
+from bench import control_plane, coordination, fanout, headless, journal, service, sinks, whole
 
 Row = dict[str, Any]
 
@@ -28,6 +28,7 @@ def main() -> None:
         "service": lambda: service_table([*service.rows(), *fanout.rows()]),
         "sinks": lambda: sink_table(sinks.rows()),
         "coordination": lambda: coordination_table(coordination.rows()),
+        "control-plane": lambda: service_table(control_plane.rows(), "control plane"),
     }
     wanted = sys.argv[1:] or list(parts)
     if unknown := [name for name in wanted if name not in parts]:
@@ -109,10 +110,10 @@ def protocol_table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def service_table(rows: list[Row]) -> list[str]:
+def service_table(rows: list[Row], name: str = "service") -> list[str]:
     """Every measure; a request with its ratio to a bare route, and to one with a durable insert."""
     lines = [
-        "| service | measured | unit | to a bare route | to a bare insert |",
+        f"| {name} | measured | unit | to a bare route | to a bare insert |",
         "|---|---|---|---|---|",
     ]
     for row in rows:

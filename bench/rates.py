@@ -53,10 +53,10 @@ class Floors:
         }
         for (path, clients), rates in self._seen.items():
             value = statistics.median(rates)
-            row = {"what": _named(names[path], clients), "value": value, "unit": "/s"}
+            found = {"what": _named(names[path], clients), "value": value, "unit": "/s"}
             if path != "/":
-                row["ratio"] = value / statistics.median(self._seen["/", clients])
-            yield row
+                found["ratio"] = value / statistics.median(self._seen["/", clients])
+            yield found
 
 
 def _named(what: str, clients: int) -> str:
@@ -102,13 +102,14 @@ async def reads(
         "list of a run's events": f"/hecate/v1/tasks/{task_id}/runs/{run_id}/events?limit=500",
     }
     return [
-        await _row(what, port, _getting(path), clients, bare)
+        await row(what, port, getting(path), clients, bare)
         for what, path in paths.items()
         for clients in _CLIENTS
     ]
 
 
-def _getting(path: str) -> Ask:
+def getting(path: str) -> Ask:
+    """Asks for a path."""
     return lambda one: one.ask("GET", path)
 
 
@@ -127,7 +128,7 @@ async def writes(folder: str, workspace: str, bare: Floors) -> list[Row]:
 
     try:
         found = [
-            await _row("create a task", port, create, clients, bare, stores=True)
+            await row("create a task", port, create, clients, bare, stores=True)
             for clients in _CLIENTS
         ]
         for clients in _CLIENTS:
@@ -163,16 +164,17 @@ async def states(folder: str, workspace: str, bare: Floors) -> list[Row]:
         path = f"/api/headless/sessions/{made['session_id']}/state"
         first.close()
         return [
-            await _row("state of a session", port, _getting(path), clients, bare)
+            await row("state of a session", port, getting(path), clients, bare)
             for clients in _CLIENTS
         ]
     finally:
         stop(runner)
 
 
-async def _row(
+async def row(
     what: str, port: int, ask: Ask, clients: int, bare: Floors, *, stores: bool = False
 ) -> Row:
+    """The rate of a request, just after that of the bare routes."""
     floor = await bare.at("/", clients)
     storing = 0.0
     if stores:
@@ -182,11 +184,11 @@ async def _row(
 
 
 def _compared(what: str, value: float, clients: int, floor: float, storing: float) -> Row:
-    row: dict[str, Any] = {"what": _named(what, clients), "value": value, "unit": "/s"}
-    row["ratio"] = value / floor
+    compared: dict[str, Any] = {"what": _named(what, clients), "value": value, "unit": "/s"}
+    compared["ratio"] = value / floor
     if storing:
-        row["to_insert"] = value / storing
-    return row
+        compared["to_insert"] = value / storing
+    return compared
 
 
 async def rate(

@@ -8,7 +8,7 @@ import pytest
 
 from batten.contract import facts
 from batten.contract.envelope import timestamp
-from batten.contract.errors import StoreBusy
+from batten.contract.errors import NotReady, StoreBusy
 from batten.contract.ids import Minter
 from batten.control.data_retention import DataRetention
 from batten.journal.sqlite import SqliteJournal
@@ -114,6 +114,21 @@ async def test_retention_is_off_unless_it_is_turned_on(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
         await swept.retention.run()
     assert await swept.journal.run(run_id) is not None
+    swept.close()
+
+
+async def test_a_service_that_stops_leaves_the_rest_to_the_next_sweep(swept: Swept) -> None:
+    for _ in range(3):
+        await a_run(swept.journal)
+    swept.days_later = 30.5
+    retention = DataRetention(swept.home, ON, swept.records, now=swept.now, first_s=3600)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        duty = group.create_task(retention.run())
+        await asyncio.sleep(0)
+        duty.cancel()
+    with pytest.raises(NotReady):
+        await retention.sweep()
+    assert (await swept.retention.sweep())["runs"] == 2
     swept.close()
 
 

@@ -467,6 +467,8 @@ class Listing(WithJournal):
         stream = (await held_session(journal)).run_id
         (session,) = await journal.sessions()
         assert await journal.ids("run", "run_", "run_Z") == runs
+        assert await journal.ids("stream", "run_", "run_Z") == sorted([*runs, stream])
+        assert await journal.streams() == 4
         assert stream not in runs
         assert await journal.ids("run", runs[1], runs[2]) == runs[1:]
         assert await journal.ids("run", runs[0], runs[2], limit=1) == runs[:1]

@@ -22,7 +22,7 @@ LAUNCHED = {
 
 
 async def ask(stage: Stage, *flags: str) -> str:
-    """One run; its id."""
+    """One run to its end; the id of the newest."""
     said = ("-p", "a secret plan", "--sandbox", "none", "--allow-unpriced", "--auto-allow")
     ended = await asyncio.to_thread(batten, stage, *said, *flags)
     assert ended.returncode == 0, ended.stderr.decode()
@@ -77,3 +77,19 @@ async def test_other_providers_are_told_none_of_it(tmp_path: Path) -> None:
     assert "metadata" not in request.json()
     assert b"org_1" not in request.body
     assert "x-organization-id" not in request.headers
+
+
+async def test_a_child_names_the_call_that_started_it(tmp_path: Path) -> None:
+    replies = [
+        answer(chat_turn("", [("call_1", "agent", {"prompt": "look"})])),
+        answer(chat_turn("Seen.")),
+        answer(chat_turn("Done.")),
+    ]
+    async with ModelServer(replies) as server:
+        environ = {"MAESTRO_LLM_GATEWAY_URL": f"{server.url}/v1"}
+        child_id = await ask(Stage(tmp_path, environ), "--model", "evalops/any-model")
+        first, child, last = [one.json()["metadata"] for one in server.requests]
+    assert child["run_id"] == child_id
+    assert first["run_id"] == last["run_id"] != child_id
+    assert (first["turn_id"], child["turn_id"], last["turn_id"]) == ("1", "1", "2")
+    assert [one.get("tool_call_id") for one in (first, child, last)] == [None, "call_1", None]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.agent.stage import Stage, Statement, bash, call, end, fail, say
-from tests.service.serving import serving
+from tests.service.serving import Service, serving
 from tests.session.processes import batten
 from tests.sinks.events import check_event
 from tests.sinks.nats_server import NatsServer
@@ -168,12 +168,23 @@ async def test_a_bad_score_after_the_end_makes_the_skill_fail(
     }
 
 
+async def is_read(service: Service) -> None:
+    """Wait until the process of sinks reads: a new sink begins with the next event."""
+    async with asyncio.timeout(60):
+        while True:
+            shown = (await service.request("GET", "/metrics")).body
+            if b'batten_sink_is_read{sink="event-bus"} 1' in shown:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def test_a_client_of_the_service_reports_while_the_run_works(
     tmp_path: Path, server: NatsServer
 ) -> None:
     environ = {"MAESTRO_EVENT_BUS_URL": server.url}
     async with serving(tmp_path / "service", "--auto-allow", environ=environ) as service:
         with_skill(service.stage)
+        await is_read(service)
         gate = service.stage.directory / "gate"
         waiting = f"until test -e {gate}; do sleep 0.05; done"
         model = service.stage.scenario(USED_SKILL[0], [bash(waiting, "call_check")], USED_SKILL[2])

@@ -31,6 +31,7 @@ from batten.contract import facts
 from batten.contract.conversation import ToolCall
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError
 from batten.contract.facts.tool import Todo, ToolKind
+from batten.contract.identity import current_ids
 from batten.contract.tracing import current_traceparent, traceparent_of
 from batten.journal.contract import Stored
 from batten.journal.keeping import must_seal
@@ -267,6 +268,7 @@ class Dispatch:
     async def _carry_out(self, allowed: "_Allowed", begun: "_Begun") -> facts.Fact:
         begun.is_entered = True
         tool, call, context = begun.tool, begun.call, begun.context
+        current_ids.set({**current_ids.get(), "tool_call_id": call.id})
         if self._deps.is_traced:
             attempt = self._attempt(call)
             span = ("tool", call.id, 1 if attempt is UNSET else attempt)

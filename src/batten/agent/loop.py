@@ -73,6 +73,7 @@ class Loop:
         self._structured = Structured(settings.output_schema)
         self._blind: set[str] = set()
         """Models that take no images and were sent one, as reported."""
+        self._ids = current_ids.get()
         self._blocks = 0
         self._hands_over = False
         self._turn_began: float | None = None
@@ -145,7 +146,7 @@ class Loop:
         if self._deps.is_traced:
             span = traceparent_of(self._recorder.run_id, self._deps.identity, "turn", turn)
             current_traceparent.set(span)
-        current_ids.set({**current_ids.get(), "turn_id": str(turn)})
+        current_ids.set({**self._ids, "turn_id": str(turn)})
         self._recorder.record(
             facts.TurnStarted(
                 turn_index=turn,

@@ -75,7 +75,7 @@ async def _prune(home: str, limits: Limits, removed: Any) -> Pruned:
 def _told(limits: Limits) -> dict[str, Any]:
     """The limits that were given."""
     given = msgspec.to_builtins(limits)
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in given.items() if value not in (None, [])}
 
 
 def _usage(command: str, message: str) -> UsageError:

@@ -68,8 +68,13 @@ def caller_of(identity: Mapping[str, str]) -> TraceParent | None:
 def enter_run(
     run_id: str, session_id: str, identity: Mapping[str, str], *, is_traced: bool
 ) -> None:
-    """Make the ids of a run the current ones; those that its launcher named come first."""
+    """Make the ids of a run the current ones; those that its launcher named come first.
+
+    A child keeps the call that started it.
+    """
     own = {"session_id": session_id, "run_id": run_id}
+    if call := current_ids.get().get("tool_call_id"):
+        own["tool_call_id"] = call
     if is_traced:
         caller = caller_of(identity)
         own["trace_id"] = trace_of(run_id) if caller is None else caller.trace_id

@@ -7,12 +7,14 @@ a time; another leaves its turn out.
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import BattenError, StoreBusy
+from batten.contract.errors import BattenError, NotReady, StoreBusy
+from batten.journal.sqlite.removing import Extent, Stretch
 from batten.journal.sqlite.upkeep import Limits, open_for_removing, prune, upkeep_lock
 from batten.settings.control_plane import ControlPlaneSettings
 
@@ -55,23 +57,30 @@ class DataRetention:
         self._records = records
         self._now = now
         self._first_s = first_s
+        self._stopping = threading.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
         if not self._settings.data_retention_enabled:
             return
         wait_s = self._first_s
-        while True:
-            await asyncio.sleep(wait_s)
-            wait_s = max(1, self._settings.data_retention_interval_hours) * 3600.0
-            try:
-                await self.sweep()
-            except StoreBusy as error:
-                _log.info("nothing is removed now: %s", error)
-            except BattenError as error:
-                _log.warning("old data could not be removed: %s", error)
-            except Exception as error:  # the service must go on
-                _log.error("old data could not be removed", exc_info=error)
+        try:
+            while True:
+                await asyncio.sleep(wait_s)
+                wait_s = max(1, self._settings.data_retention_interval_hours) * 3600.0
+                await self._try_to_sweep()
+        finally:
+            self._stopping.set()
+
+    async def _try_to_sweep(self) -> None:
+        try:
+            await self.sweep()
+        except StoreBusy as error:
+            _log.info("nothing is removed now: %s", error)
+        except BattenError as error:
+            _log.warning("old data could not be removed: %s", error)
+        except Exception as error:  # the service must go on
+            _log.error("old data could not be removed", exc_info=error)
 
     async def sweep(self) -> dict[str, int]:
         """Remove now; how many of each kind went. Raises `StoreBusy` while others remove."""
@@ -96,11 +105,17 @@ class DataRetention:
     async def _remove_runs(self, cutoff: str) -> int:
         """Batch by batch, so that a large backlog is never planned at once."""
         sizes: list[int] = []
+
+        def removed(_: Stretch, size: Extent) -> None:
+            sizes.append(size.runs)
+            if self._stopping.is_set():
+                raise NotReady("the service stops; the next sweep goes on")
+
         spared: frozenset[str] = frozenset()
         with open_for_removing(self._home) as journal:
             while True:
                 limits = Limits(used_before=cutoff, most=self._batch, but=spared)
-                result = await prune(journal, limits, lambda _, size: sizes.append(size.runs))
+                result = await prune(journal, limits, removed)
                 spared |= {stretch.name for stretch, _ in result.spared}
                 if len(result.removed) + len(result.spared) < self._batch:
                     return sum(sizes)

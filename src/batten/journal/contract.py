@@ -178,7 +178,7 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     price_as_of: str | None
 
 
-IdKind = Literal["run", "session", "request", "artifact"]
+IdKind = Literal["run", "stream", "session", "request", "artifact"]
 
 
 class Spend(Struct, frozen=True):
@@ -398,7 +398,11 @@ class Rows(Protocol):
         ...
 
     async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
-        """Stored ids from `first` to `last`, both included, in order; streams are no runs."""
+        """Stored ids from `first` to `last`, in order. Streams: of runs and of sessions' own."""
+        ...
+
+    async def streams(self) -> int:
+        """How many runs and session streams there are."""
         ...
 
     async def ledger(self, run_id: str) -> list[LedgerRow]: ...
@@ -415,7 +419,6 @@ class Rows(Protocol):
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ArtifactFilters]
     ) -> list[ArtifactRow]:
         """Artifacts of all runs by id, newest first; without sealed and deleted ones.
-
         `after` is the id of the last one of the page before.
         """
         ...
@@ -477,10 +480,7 @@ class Upkeep(Protocol):
     def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
     ) -> Awaitable[Stored | None]:
-        """Remove the facts below `before`, keep a base with `base_state`, append the marker.
-
-        That state is the caller's own fold of the removed facts.
-        """
+        """Remove the facts below `before`, keep the caller's fold of them, append the marker."""
         ...
 
     async def base(self, run_id: str) -> Base | None:

@@ -40,7 +40,7 @@ class Wakeups:
         seen = await self._journal.position()
         while True:
             async with aclosing(self._journal.follow_feed(after=seen)) as pages:
-                await anext(pages)
+                await anext(pages, None)
             quiet_s = 0.0
             while quiet_s < _QUIET_S:
                 position = await self._journal.position()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from batten.contract import facts
-from batten.contract.envelope import Envelope, decode
+from batten.contract.envelope import Envelope, decode, decode_fact
 from batten.contract.facts import Fact
 from batten.contract.ids import new_run_id
 from batten.control.coordination.records import Keeping
@@ -32,10 +32,11 @@ from batten.serve.grpc.client import Dialling, GrpcRuntime
 from batten.serve.grpc.credentials import credentials_of
 from batten.settings.control_plane import ControlPlaneSettings
 from tests.control.coordination.given import SECRET
-from tests.coordination.published import core, sdk
+from tests.coordination.published import core, envelope_types, sdk
 from tests.serve.grpc.running import Server, running
 
 Found = TypeVar("Found", bound=Fact)
+FRAME = facts.MacpFrameObserved.TYPE
 DECISION = "macp.mode.decision.v1"
 PATIENCE_S = 60
 OBSERVER = "observer-token"
@@ -75,11 +76,11 @@ def elsewhere(home: Path, *flags: str) -> Generator[Server]:
 class Panel:
     """Agents of one session, by the published SDK."""
 
-    def __init__(self, address: str, session_id: str = "", kind: Any = sdk.DecisionSession) -> None:
+    def __init__(self, address: str, session_id: str = "", **options: Any) -> None:
         self.clients = {name: agent(address, name) for name in _AGENTS}
-        self.session = kind(
-            self.clients["lead"], **({"session_id": session_id} if session_id else {})
-        )
+        if session_id:
+            options["session_id"] = session_id
+        self.session = sdk.DecisionSession(self.clients["lead"], **options)
 
     @property
     def session_id(self) -> str:
@@ -105,8 +106,14 @@ class Panel:
         message_id: str = envelope.message_id
         return message_id
 
-    def start(self, ttl_ms: int = 60_000, participants: tuple[str, ...] = _AGENTS) -> None:
-        self.session.start(intent="decide", participants=list(participants), ttl_ms=ttl_ms)
+    def start(self, ttl_ms: int = 60_000) -> None:
+        self.session.start(intent="decide", participants=list(_AGENTS), ttl_ms=ttl_ms)
+
+    @property
+    def state(self) -> str:
+        """The session's state as the runtime tells it."""
+        number = self.session.metadata().metadata.state
+        return str(envelope_types.SessionState.Name(number)).removeprefix("SESSION_STATE_")
 
     def propose(self, number: int) -> None:
         self.session.propose(f"p{number}", f"option {number}", rationale="why not")
@@ -130,8 +137,8 @@ def agent(address: str, name: str) -> Any:
 
 
 @contextmanager
-def panel(address: str, session_id: str = "") -> Generator[Panel]:
-    made = Panel(address, session_id)
+def panel(address: str, session_id: str = "", **options: Any) -> Generator[Panel]:
+    made = Panel(address, session_id, **options)
     try:
         yield made
     finally:
@@ -199,6 +206,13 @@ class Observing:
         self.home = home
         self.observer = observer
 
+    async def followed(self, agents: Panel) -> str:
+        """A run whose session is open and observed."""
+        run_id = await describe(self.journal, agents.session_id)
+        await in_thread(agents.start)
+        await self.until(run_id, FRAME, 2)
+        return run_id
+
     async def told(self, run_id: str) -> list[Fact]:
         return [one.data for one in await self.envelopes(run_id)]
 
@@ -236,6 +250,17 @@ class Observing:
         ]
         assert [one.ordinal for one in found] == list(range(1, len(found) + 1))
         return found
+
+    async def until_said(self, run_id: str, count: int) -> None:
+        """Until so many messages of the session are stored."""
+        found = 0
+        async with asyncio.timeout(PATIENCE_S):
+            async for page in self.journal.follow(run_id, types=frozenset({FRAME})):
+                for stored in page:
+                    fact = decode_fact(stored.body)
+                    found += isinstance(fact, facts.MacpFrameObserved) and fact.ordinal is not UNSET
+                if found >= count:
+                    return
 
     async def states(self, run_id: str) -> list[str]:
         """The states of the session, as the events tell them."""

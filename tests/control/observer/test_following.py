@@ -11,6 +11,7 @@ import pytest
 from batten.contract import facts
 from tests.control.coordination.given import SECRET
 from tests.control.observer.elsewhere import (
+    FRAME,
     OBSERVER,
     describe,
     elsewhere,
@@ -102,9 +103,7 @@ async def test_a_session_that_expires_fails_its_run_with_that_code(
 async def test_a_session_that_agents_cancel_cancels_its_run(tmp_path: Path, server: Server) -> None:
     async with observing(tmp_path, server.address) as here:
         with panel(server.address) as agents:
-            run_id = await describe(here.journal, agents.session_id)
-            await in_thread(agents.start)
-            await here.until(run_id, facts.MacpFrameObserved.TYPE, 2)
+            run_id = await here.followed(agents)
             await in_thread(agents.session.cancel)
             row = await here.ended(run_id)
         assert row.status == "cancelled"
@@ -114,14 +113,12 @@ async def test_a_session_that_agents_cancel_cancels_its_run(tmp_path: Path, serv
 async def test_suspending_and_resuming_are_told(tmp_path: Path, server: Server) -> None:
     async with observing(tmp_path, server.address) as here:
         with panel(server.address) as agents:
-            run_id = await describe(here.journal, agents.session_id)
-            await in_thread(agents.start)
-            await here.until(run_id, facts.MacpFrameObserved.TYPE, 2)
+            run_id = await here.followed(agents)
             lead = agents.clients["lead"]
             await in_thread(lead.suspend_session, agents.session_id)
-            await here.until(run_id, facts.MacpFrameObserved.TYPE, 3)
+            await here.until(run_id, FRAME, 3)
             await in_thread(lead.resume_session, agents.session_id)
-            await here.until(run_id, facts.MacpFrameObserved.TYPE, 4)
+            await here.until(run_id, FRAME, 4)
             await in_thread(agents.commit_after, 1)
             await here.ended(run_id)
         assert await here.states(run_id) == [
@@ -161,12 +158,10 @@ async def test_a_session_that_is_silent_longer_than_the_idle_time_goes_on(
     """The fourth idea of the reference's list of traps."""
     async with observing(tmp_path, server.address, stream_idle_timeout_ms=50) as here:
         with panel(server.address) as agents:
-            run_id = await describe(here.journal, agents.session_id)
-            await in_thread(agents.start)
-            await here.until(run_id, facts.MacpFrameObserved.TYPE, 2)
+            run_id = await here.followed(agents)
             with pytest.raises(TimeoutError):  # many idle times pass, and nothing happens
                 async with asyncio.timeout(1):
-                    await here.until(run_id, facts.MacpFrameObserved.TYPE, 3)
+                    await here.until(run_id, FRAME, 3)
             await in_thread(agents.commit_after, 1)
             row = await here.ended(run_id)
         assert row.status == "completed"
@@ -179,9 +174,7 @@ async def test_signals_of_a_session_are_told_once_with_their_sender(
 ) -> None:
     async with observing(tmp_path, server.address) as here:
         with panel(server.address) as agents, panel(server.address) as others:
-            run_id = await describe(here.journal, agents.session_id)
-            await in_thread(agents.start)
-            await here.until(run_id, facts.MacpFrameObserved.TYPE, 2)
+            run_id = await here.followed(agents)
             await in_thread(others.signal, "ben", "risk.other")
             sent = await here.heard(run_id, partial(agents.signal, "ann", "risk.flag"))
             await in_thread(agents.commit_after, 1)

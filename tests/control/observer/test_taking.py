@@ -11,8 +11,8 @@ from batten.control.observer.observer import Observer
 from batten.journal.contract import Lease
 from batten.journal.sqlite.upkeep import delete_session
 from tests.control.observer.elsewhere import (
+    FRAME,
     Observing,
-    Panel,
     describe,
     elsewhere,
     in_thread,
@@ -22,8 +22,6 @@ from tests.control.observer.elsewhere import (
 )
 from tests.coordination.published import sdk
 from tests.serve.grpc.running import Server
-
-FRAME = facts.MacpFrameObserved.TYPE
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +37,12 @@ async def give_up(here: Observing, run_id: str) -> None:
     await here.journal.release(Lease(run_id, row.fence, row.worker_id, row.lease_until))
 
 
-async def followed(here: Observing, agents: Panel) -> str:
-    """A run whose session is open and observed."""
-    run_id = await describe(here.journal, agents.session_id)
-    await in_thread(agents.start)
-    await here.until(run_id, FRAME, 2)
-    return run_id
-
-
 async def test_a_run_goes_on_where_a_stopped_observer_left_it(
     tmp_path: Path, server: Server
 ) -> None:
     with panel(server.address) as agents:
         async with observing(tmp_path, server.address) as first:
-            run_id = await followed(first, agents)
+            run_id = await first.followed(agents)
         await in_thread(agents.propose, 1)  # nobody listens
         async with observing(tmp_path, server.address) as second:
             await second.until(run_id, FRAME, 3)
@@ -88,7 +78,7 @@ async def test_without_recovery_a_run_of_an_observer_that_is_gone_stays_as_it_is
 ) -> None:
     with panel(server.address) as agents:
         async with observing(tmp_path, server.address) as first:
-            run_id = await followed(first, agents)
+            run_id = await first.followed(agents)
         async with observing(tmp_path, server.address, run_recovery_enabled=False) as second:
             other = await describe(second.journal, sdk.new_session_id(), mode="nowhere")
             await second.ended(other)  # it has looked
@@ -106,7 +96,7 @@ async def test_two_observers_never_follow_one_run_together(tmp_path: Path, serve
         _rename(one.observer, "worker-elsewhere-1")
         _rename(two.observer, "worker-elsewhere-2")
         with panel(server.address) as agents:
-            run_id = await followed(one, agents)
+            run_id = await one.followed(agents)
             for number in range(5):
                 await in_thread(agents.propose, number)
             await in_thread(agents.commit)
@@ -123,7 +113,7 @@ async def test_an_observer_that_lost_its_lease_writes_nothing_more(
     async with observing(tmp_path, server.address) as stopped:
         _rename(stopped.observer, "worker-elsewhere-1")
         with panel(server.address) as agents:
-            run_id = await followed(stopped, agents)
+            run_id = await stopped.followed(agents)
             await give_up(stopped, run_id)
             async with observing(tmp_path, server.address) as other:
                 _rename(other.observer, "worker-elsewhere-2")
@@ -136,7 +126,7 @@ async def test_an_observer_that_lost_its_lease_writes_nothing_more(
 async def test_a_request_to_cancel_ends_the_run(tmp_path: Path, server: Server) -> None:
     async with observing(tmp_path, server.address) as here:
         with panel(server.address) as agents:
-            run_id = await followed(here, agents)
+            run_id = await here.followed(agents)
             waiting = await describe(here.journal, sdk.new_session_id())
             await here.until(waiting, facts.RunStarted.TYPE)
             for one in (run_id, waiting):
@@ -154,7 +144,7 @@ async def test_cancelling_a_run_whose_session_has_resolved_completes_it(
 ) -> None:
     with panel(server.address) as agents:
         async with observing(tmp_path, server.address) as here:
-            run_id = await followed(here, agents)
+            run_id = await here.followed(agents)
         await in_thread(agents.commit_after, 1)
         async with observing(tmp_path, server.address, run_recovery_enabled=False) as later:
             asked = facts.RunCancelRequested(by="operator", reason="enough")
@@ -180,8 +170,8 @@ async def test_deleting_a_run_whose_session_is_followed_harms_no_other(
 ) -> None:
     async with observing(tmp_path, server.address) as here:
         with panel(server.address) as gone, panel(server.address) as agents:
-            removed = await followed(here, gone)
-            run_id = await followed(here, agents)
+            removed = await here.followed(gone)
+            run_id = await here.followed(agents)
             await give_up(here, removed)
             await delete_session(here.journal, journal_session(gone.session_id))
             await in_thread(gone.propose, 1)

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from batten.protocols.macp.emitting import NormaliserState, run_uuid
+from batten.protocols.macp.emitting import NormaliserState
+from batten.protocols.macp.ids import run_uuid
 from batten.protocols.macp.normaliser import normalise
 from batten.protocols.macp.projection import new_projection, project, state_of
 from tests.control.coordination.given import open_runtime

@@ -14,7 +14,7 @@ class Clock:
         return self.now
 
 
-def left(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes, bytes]:
+def left(headers: tuple[tuple[bytes, bytes], ...]) -> tuple[bytes, bytes, bytes]:
     told = dict(headers)
     return (
         told[b"x-ratelimit-limit"],
@@ -40,7 +40,7 @@ def test_headers_count_down_and_the_window_begins_with_the_first_request() -> No
 
 def test_a_limit_of_0_counts_nobody() -> None:
     throttle = Throttle(0, 60)
-    assert throttle.take("a") == []
+    assert throttle.take("a") == ()
     assert len(throttle) == 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from batten.contract.facts import TERMINAL
 from batten.journal.sqlite import SqliteJournal
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from tests.control.observer.cutting import Proxy, cutting
 from tests.control.observer.elsewhere import (
     OBSERVER,
@@ -33,7 +33,7 @@ _SETTINGS = {
     "STREAM_BACKOFF_BASE_MS": "50",
     "STREAM_BACKOFF_MAX_MS": "500",
     "RUNTIME_CIRCUIT_BREAKER_RESET_MS": "300",
-    "RUNTIME_REQUEST_TIMEOUT_MS": "3000",
+    "RUNTIME_REQUEST_TIMEOUT_MS": "500",
     "SESSION_DISCOVERY_ENABLED": "false",
     "BATTEN_LEASE_S": "6",
 }
@@ -151,7 +151,7 @@ class Campaign:
 
     async def _pause(self, pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(self.random.uniform(0.05, 0.6))
+        await asyncio.sleep(self.random.uniform(0.05, 1.2))  # calls give up after 0.5
         os.kill(pid, signal.SIGCONT)
 
     async def ended(self, run_id: str, talk: Talk) -> list[dict[str, Any]]:
@@ -159,15 +159,23 @@ class Campaign:
         talk.enough.set()
         await asyncio.to_thread(talk.join, PATIENCE_S)
         assert talk.failed is None, talk.failed
-        journal, uuid = SqliteJournal.open(self.service.stage.home), run_uuid(run_id)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await anext(journal.follow(run_id, types=TERMINAL))
-        finally:
-            journal.close()
+        await self.until(run_id, TERMINAL)
+        uuid = run_uuid(run_id)
         answer = await self.service.request("GET", f"/runs/{uuid}/events?limit=10000")
         events: list[dict[str, Any]] = answer.json
         return events
+
+    async def until(self, run_id: str, types: frozenset[str], count: int = 1) -> None:
+        """Until the run has so many facts of these types, whoever writes them."""
+        journal = SqliteJournal.open(self.service.stage.home)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                async for page in journal.follow(run_id, types=types):
+                    count -= len(page)
+                    if count <= 0:
+                        return
+        finally:
+            journal.close()
 
     async def check(self, run_id: str, talk: Talk) -> int:
         """Every message once, in the runtime's order, numbered without gaps."""
@@ -185,11 +193,11 @@ class Campaign:
 
 
 @asynccontextmanager
-async def campaigning(directory: Path, seed: int) -> AsyncGenerator[Campaign]:
+async def campaigning(directory: Path, seed: int, **environ: str) -> AsyncGenerator[Campaign]:
     async with cutting() as proxy:
         runtime = await asyncio.to_thread(Elsewhere, directory / "elsewhere", proxy)
         try:
-            environ = {**_SETTINGS, "RUNTIME_ADDRESS": proxy.address}
+            environ = {**_SETTINGS, "RUNTIME_ADDRESS": proxy.address, **environ}
             flags = ("--workers", "0", "--no-runtime")
             async with serving(directory / "here", *flags, environ=environ) as service:
                 yield Campaign(service, runtime, proxy, seed)

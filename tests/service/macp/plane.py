@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from batten.control.coordination.ids import journal_session
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from tests.coordination.published import sdk
 from tests.serve.grpc.running import grpc
 from tests.serve.http.wire import Answer

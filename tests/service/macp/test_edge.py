@@ -1,6 +1,7 @@
 """Who may call the control plane and how often, and the shape of every refusal."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -104,9 +105,32 @@ async def test_other_addresses_are_never_open(tmp_path: Path) -> None:
         refused(await service.request("GET", UNKNOWN), 401, "UNAUTHENTICATED")
 
 
+async def test_port_is_where_it_listens_without_a_flag(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    stage = Stage(tmp_path, {"PORT": str(port)})
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "batten", "serve", "--no-runtime", "--workers", "0"),
+        env=stage.environ,
+        cwd=stage.directory,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            line = await process.stdout.readline()
+        assert line.decode().strip() == f"listening on http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            await process.wait()
+
+
 async def test_outside_development_loopback_wants_a_key_too(tmp_path: Path) -> None:
     environ = {"NODE_ENV": "production"}
-    assert "API keys" in complaint(tmp_path / "a", environ=environ)
+    assert "API keys only outside development" in complaint(tmp_path / "a", environ=environ)
     environ["AUTH_API_KEYS"] = KEY
     async with serving(tmp_path / "b", environ=environ) as service:
         refused(await service.request("GET", UNKNOWN), 401, "UNAUTHENTICATED")

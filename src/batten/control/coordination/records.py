@@ -146,7 +146,9 @@ def _write_accepted(
 ) -> None:
     message = event.message
     body, has_secret = _readable(message, session, keeping.redactor)
-    places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
+    places = write_payload(
+        message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
+    )
     written.facts.append(
         facts.MacpMessageAccepted(
             ordinal=event.ordinal,
@@ -164,24 +166,30 @@ def _write_accepted(
     )
 
 
-def _write_payload(
-    message: Message, run_id: str, keeping: Keeping, written: Written, *, has_secret: bool
+def write_payload(
+    message_type: str,
+    payload: bytes,
+    run_id: str,
+    keeping: Keeping,
+    written: Written,
+    *,
+    has_secret: bool,
 ) -> dict[str, Any]:
     """The fields that hold the payload's bytes, or name the artifact that does."""
-    summary = f"the payload of {message.message_type}"
+    summary = f"the payload of {message_type}"
     if has_secret:
         created, content = sealed_artifact(
-            keeping.journal, keeping.seal_key(), run_id, message.payload, summary=summary
+            keeping.journal, keeping.seal_key(), run_id, payload, summary=summary
         )
         place = "sealed_artifact_id"
-    elif len(message.payload) > LARGEST_PAYLOAD:
-        content = keeping.journal.inline(message.payload)
+    elif len(payload) > LARGEST_PAYLOAD:
+        content = keeping.journal.inline(payload)
         created = artifact_created(
             "tool_result_blob", content, mime_type="application/x-protobuf", summary=summary
         )
         place = "payload_artifact_id"
     else:
-        return {"payload": b64encode(message.payload).decode()}
+        return {"payload": b64encode(payload).decode()}
     written.facts.append(created)
     written.bodies.append(content)
     return {place: created.artifact_id}
@@ -200,7 +208,9 @@ def write_ambient(message: Message, session: Session, run_id: str, keeping: Keep
     """The facts of a Signal or Progress that belongs to a session, without being part of it."""
     written = Written([], [])
     body, has_secret = _readable(message, session, keeping.redactor)
-    places = _write_payload(message, run_id, keeping, written, has_secret=has_secret)
+    places = write_payload(
+        message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
+    )
     written.facts.append(
         facts.MacpFrameObserved(
             kind="envelope",

@@ -25,7 +25,7 @@ from batten.control.tasks import Tasks
 from batten.journal.contract import RunRow
 from batten.journal.workers import is_gone
 from batten.protocols.macp.descriptor import Callback
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from batten.settings.control_plane import ControlPlaneSettings
 
 USUAL_REASON = "cancelled by control plane"

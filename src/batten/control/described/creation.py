@@ -28,7 +28,6 @@ from batten.protocols.macp.descriptor import (
     cloned,
     concealed,
 )
-from batten.protocols.macp.normaliser import VERSION
 from batten.settings.control_plane import ControlPlaneSettings
 
 KINDS = ("embedded", "rust", "agent")
@@ -161,6 +160,8 @@ class DescribedRuns:
             raise _session_exists(session_id) from error
 
     def _described(self, descriptor: RunDescriptor, session_id: str, asker: Asker) -> "_Described":
+        from batten.protocols.macp.normaliser import VERSION  # a server starts without it
+
         exact = msgspec.to_builtins(descriptor)
         exact["session"]["sessionId"] = session_id
         encoded = msgspec.json.encode(exact)

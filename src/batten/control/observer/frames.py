@@ -1,17 +1,15 @@
 """What a runtime tells, as facts of the run that observes it."""
 
-from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.contract import facts
-from batten.contract.facts import Fact
-from batten.control.coordination.records import LARGEST_PAYLOAD, Keeping, Written
+from batten.control.coordination.records import Keeping, Written, write_payload
 from batten.control.observer.contract import Said, SessionSnapshot, StreamError
-from batten.journal.contract import Body
-from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.protocols.macp.json_values import object_of
 from batten.protocols.macp.payloads import decode_payload, text_of
 from batten.protocols.macp.redaction import redact
@@ -19,6 +17,10 @@ from batten.protocols.macp.redaction import redact
 _LARGEST_DETAIL = 48 * 1024
 """Bytes of a payload's readable form; only short texts are kept of a larger one."""
 _LONGEST_TEXT = 4000
+_LONGEST_NAME = 2048
+"""Characters of an id or a name. Runtimes allow far fewer; a fact must fit its envelope."""
+_LARGEST_LIST = 64 * 1024
+"""Bytes of a list of names."""
 
 
 def snapshot_fact(told: SessionSnapshot, *, state: str = "") -> facts.MacpFrameObserved:
@@ -28,39 +30,51 @@ def snapshot_fact(told: SessionSnapshot, *, state: str = "") -> facts.MacpFrameO
         session_id=told.session_id,
         detail={
             "state": f"SESSION_STATE_{state or told.state}",
-            "modeName": told.mode,
-            "modeVersion": told.mode_version,
-            "configurationVersion": told.configuration_version,
-            "policyVersion": told.policy_version,
-            "initiator": told.initiator,
-            "participants": list(told.participants),
+            "modeName": told.mode[:_LONGEST_NAME],
+            "modeVersion": told.mode_version[:_LONGEST_NAME],
+            "configurationVersion": told.configuration_version[:_LONGEST_NAME],
+            "policyVersion": told.policy_version[:_LONGEST_NAME],
+            "initiator": told.initiator[:_LONGEST_NAME],
+            "participants": _fitting(told.participants),
             "startedAtUnixMs": told.started_at_unix_ms,
             "expiresAtUnixMs": told.expires_at_unix_ms,
-            **({"contextId": told.context_id} if told.context_id else {}),
-            **({"extensionKeys": list(told.extension_keys)} if told.extension_keys else {}),
+            **({"contextId": told.context_id[:_LONGEST_NAME]} if told.context_id else {}),
+            **({"extensionKeys": _fitting(told.extension_keys)} if told.extension_keys else {}),
         },
     )
 
 
+def _fitting(names: Sequence[str]) -> list[str]:
+    """As many of the names as a fact has room for."""
+    kept, size = [name[:_LONGEST_NAME] for name in names], 0
+    for count, name in enumerate(kept):
+        size += len(msgspec.json.encode(name)) + 1
+        if size > _LARGEST_LIST:
+            return kept[:count]
+    return kept
+
+
 def status_fact(session_id: str, status: str, detail: str = "") -> facts.MacpFrameObserved:
     """The observer lost the session's stream, or has it again."""
-    told = {"status": status, "detail": detail} if detail else {"status": status}
+    told = {"status": status}
+    if detail:
+        told["detail"] = detail[:_LONGEST_TEXT]
     return facts.MacpFrameObserved(kind="stream_status", session_id=session_id, detail=told)
 
 
 def write_error(told: StreamError, session_id: str, keeping: Keeping) -> Written:
     detail: dict[str, Any] = {
-        "code": told.code,
-        "message": keeping.redactor.text(told.message),
-        "messageId": told.message_id,
+        "code": told.code[:_LONGEST_NAME],
+        "message": keeping.redactor.text(told.message)[:_LONGEST_TEXT],
+        "messageId": told.message_id[:_LONGEST_NAME],
     }
     if told.details:
-        detail["details"] = keeping.redactor.text(told.details)
+        detail["details"] = keeping.redactor.text(told.details)[:_LONGEST_TEXT]
     fact = facts.MacpFrameObserved(
         kind="stream_error",
         session_id=session_id,
         detail=detail,
-        message_id=told.message_id or UNSET,
+        message_id=told.message_id[:_LONGEST_NAME] or UNSET,
     )
     return Written([fact], [])
 
@@ -71,41 +85,33 @@ def write_said(
     """The facts of a message; `ordinal` is 0 for a signal. Its bytes are sealed if they hold a
     secret, or what the patterns in `hidden` find.
     """
-    detail, has_secret = _readable(said, hidden, keeping)
-    first: list[Fact] = []
-    bodies: list[Body] = []
-    places: dict[str, Any] = {}
-    summary = f"the payload of {said.message_type}"
-    if has_secret:
-        created, body = sealed_artifact(
-            keeping.journal, keeping.seal_key(), run_id, said.payload, summary=summary
-        )
-        places["sealed_artifact_id"] = created.artifact_id
-        first.append(created)
-        bodies.append(body)
-    elif len(said.payload) > LARGEST_PAYLOAD:
-        body = keeping.journal.inline(said.payload)
-        created = artifact_created(
-            "tool_result_blob", body, mime_type="application/x-protobuf", summary=summary
-        )
-        places["payload_artifact_id"] = created.artifact_id
-        first.append(created)
-        bodies.append(body)
-    else:
-        places["payload"] = b64encode(said.payload).decode()
-    fact = facts.MacpFrameObserved(
-        kind="envelope",
-        session_id=session_id,
-        detail=detail,
-        ordinal=ordinal or UNSET,
-        mode=said.mode,
-        message_id=said.message_id,
-        message_type=said.message_type,
-        sender=said.sender,
-        timestamp_unix_ms=said.timestamp_unix_ms,
-        **places,
+    said = replace(
+        said,
+        mode=said.mode[:_LONGEST_NAME],
+        message_id=said.message_id[:_LONGEST_NAME],
+        message_type=said.message_type[:_LONGEST_NAME],
+        sender=said.sender[:_LONGEST_NAME],
     )
-    return Written([*first, fact], bodies)
+    detail, has_secret = _readable(said, hidden, keeping)
+    written = Written([], [])
+    places = write_payload(
+        said.message_type, said.payload, run_id, keeping, written, has_secret=has_secret
+    )
+    written.facts.append(
+        facts.MacpFrameObserved(
+            kind="envelope",
+            session_id=session_id,
+            detail=detail,
+            ordinal=ordinal or UNSET,
+            mode=said.mode,
+            message_id=said.message_id,
+            message_type=said.message_type,
+            sender=said.sender,
+            timestamp_unix_ms=said.timestamp_unix_ms,
+            **places,
+        )
+    )
+    return written
 
 
 def _readable(said: Said, hidden: list[str], keeping: Keeping) -> tuple[dict[str, Any], bool]:

@@ -14,8 +14,6 @@ from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from batten.agent.cancel_request import cancel_request
 from batten.contract import facts
 from batten.contract.facts import Fact
@@ -51,13 +49,6 @@ _Stopped = Literal["hint", "quiet", "end"]
 _Unreachable = (RuntimeFault, BreakerOpen)
 
 
-class Counts(Struct):
-    """What all observed runs of a process amount to."""
-
-    reconnects: int = 0
-    recoveries: int = 0
-
-
 class ObservedRun:
     """One run under a lease of this process."""
 
@@ -68,7 +59,6 @@ class ObservedRun:
         link: RuntimeLink,
         keeping: Keeping,
         settings: ControlPlaneSettings,
-        counts: Counts,
     ) -> None:
         self.lease = lease
         self.progress = progress
@@ -79,7 +69,6 @@ class ObservedRun:
         self._link = link
         self._keeping = keeping
         self._settings = settings
-        self._counts = counts
         self._hinted = asyncio.Event()
         self._reading: asyncio.Timeout | None = None
         self._cancelled = False
@@ -87,6 +76,8 @@ class ObservedRun:
         """To reach the runtime again, in a row."""
         self._missing = 0
         """Answers in a row that there is no such session."""
+        self._silences = 0
+        """Streams of an ended session in a row that fell silent instead of ending."""
         self._signals: deque[Said] = deque(maxlen=_WAITING_SIGNALS)
         """Heard before the run was bound to its session."""
         self._told: StreamError | None = None
@@ -114,6 +105,8 @@ class ObservedRun:
         """From where the facts left off to the run's ending. Raises what the journal raises."""
         if self.progress.state is None:
             await self._bind()
+        else:
+            self._hinted.set()  # it may have ended while nobody looked
         while not self.has_ended:
             await self._follow()
 
@@ -233,18 +226,12 @@ class ObservedRun:
 
     async def _go_on(self, snapshot: SessionSnapshot) -> None:
         """The session is alive: tell what changed, and read on."""
-        news: list[Fact] = []
-        if self.is_lost:
-            news.append(status_fact(self.session_id, "recovered"))
+        was_lost = await self._recover()
         if snapshot.state != self.progress.state:
-            news.append(snapshot_fact(snapshot))
-        if news:
-            await self._append(Written(news, []))
+            await self._append(Written([snapshot_fact(snapshot)], []))
         self.progress.state = snapshot.state
         self.progress.expires_at_unix_ms = snapshot.expires_at_unix_ms
-        if self.is_lost:
-            # A stream that ends again and again is asked for less and less often.
-            self.is_lost = False
+        if was_lost:  # a stream that ends again and again is asked for less and less often
             await self._pause(self._backoff_s())
 
     async def _read(self, *, live: bool, quiet_s: float) -> _Stopped:
@@ -296,12 +283,20 @@ class ObservedRun:
         self._attempts += 1
         if not self.is_lost:
             self.is_lost = True
-            self._counts.reconnects += 1
             detail = self._keeping.redactor.text(why)
             await self._append(Written([status_fact(self.session_id, "reconnecting", detail)], []))
 
+    async def _recover(self) -> bool:
+        """The runtime answers; returns whether it did not before."""
+        if not self.is_lost:
+            return False
+        self.is_lost = False
+        await self._append(Written([status_fact(self.session_id, "recovered")], []))
+        return True
+
     async def _wait_for_runtime(self, fault: RuntimeFault | BreakerOpen) -> None:
         """Before the runtime is asked again, unless there is no hope."""
+        self._silences = 0
         if isinstance(fault, BreakerOpen):
             await self._pause(_BREAKER_S)
             self._hinted.set()
@@ -335,15 +330,8 @@ class ObservedRun:
 
     async def _finish(self, snapshot: SessionSnapshot) -> None:
         """Read the rest of an ended session's messages, and end the run as it ended."""
-        try:
-            quiet_s = self._settings.runtime_request_timeout_ms / 1000
-            await self._read(live=False, quiet_s=quiet_s)
-        except RuntimeFault as fault:
-            if fault.grpc_code not in _LOST_TRANSCRIPT:
-                await self._wait_for_runtime(fault)
-                return
-            told = StreamError(code=fault.code, message=fault.message)
-            await self._append(write_error(told, self.session_id, self._keeping))
+        if not await self._has_all():
+            return
         last = snapshot_fact(snapshot)
         match snapshot.state:
             case "RESOLVED":
@@ -353,6 +341,25 @@ class ObservedRun:
             case _:
                 ending = self._failed_fact("SESSION_EXPIRED", "runtime session expired", "timeout")
         await self._end([last, ending])
+
+    async def _has_all(self) -> bool:
+        """Read an ended session's messages to the last; False if that must be tried again."""
+        await self._recover()
+        try:
+            quiet_s = self._settings.runtime_request_timeout_ms / 1000
+            stopped = await self._read(live=False, quiet_s=quiet_s)
+        except RuntimeFault as fault:
+            if fault.grpc_code not in _LOST_TRANSCRIPT:
+                await self._wait_for_runtime(fault)
+                return False
+            told = StreamError(code=fault.code, message=fault.message)
+            await self._append(write_error(told, self.session_id, self._keeping))
+            return True
+        # A runtime that hangs is silent too. One that answers, and is silent again, has told all.
+        self._silences = self._silences + 1 if stopped == "quiet" else 0
+        if self._silences == 1:
+            self._hinted.set()
+        return self._silences != 1
 
     async def _end_cancelled(self) -> None:
         await self._end([await self._cancelled_fact()])

@@ -7,7 +7,7 @@ another goes on with it when that one is gone.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
@@ -20,10 +20,11 @@ from batten.control.observer.contract import (
     Lifecycle,
     RuntimeClient,
     Said,
+    SessionSnapshot,
 )
 from batten.control.observer.discovery import discover
 from batten.control.observer.link import RuntimeLink
-from batten.control.observer.observed import Counts, ObservedRun
+from batten.control.observer.observed import ObservedRun
 from batten.control.observer.progress import read_progress
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import is_abandoned, this_worker
@@ -34,6 +35,8 @@ _log = logging.getLogger("batten.observer")
 _LOOK_S = 0.5
 _RECOVER_S = 3.0
 """Between two looks for runs whose observer is gone."""
+_SEARCH_S = 30.0
+"""Between two looks through all runs."""
 _AWAY_S = 5.0
 """A run that could not be observed is left alone for so long."""
 _MOST_AWAY = 10_000
@@ -68,7 +71,10 @@ class Observer:
         self._changed = asyncio.Event()
         """Set when a run was taken."""
         self._heeded = -1
-        self.counts = Counts()
+        self._latest_ms: int | None = None
+        """When the latest session began that a watch told of, by the runtime's clock."""
+        self._known_ms: int | None = None
+        """The same, before the current watch."""
 
     @property
     def journal(self) -> Journal:
@@ -92,31 +98,38 @@ class Observer:
         """Until cancelled; then streams end and the runs are given up, for another to go on."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew())
-            group.create_task(self._watch(lambda client: client.watch_sessions(), self._learn))
+            group.create_task(self._watch(self._lifecycles, self._learn))
             group.create_task(self._watch(lambda client: client.watch_signals(), self._hear))
             await self._attend(group)
 
     # Taking runs
 
     async def _attend(self, group: asyncio.TaskGroup) -> None:
-        recovered_at = float("-inf")
+        recovered_at = searched_at = float("-inf")
         while True:
+            is_asked = self._look.is_set()
             self._look.clear()
+            now = time.monotonic()
+            is_due = now - recovered_at > _RECOVER_S
             try:
-                await self._heed()
-                await self._take_queued(group)
-                may_recover = self._settings.run_recovery_enabled
-                if may_recover and time.monotonic() - recovered_at > _RECOVER_S:
-                    recovered_at = time.monotonic()
-                    await self._take_abandoned(group)
+                if await self._heed() or is_asked or is_due:
+                    self._take(await self.journal.awaited(limit=_MOST_QUEUED), group)
+                if is_due and self._settings.run_recovery_enabled:
+                    recovered_at = now
+                    self._take(filter(self._is_free, await self.journal.held()), group)
+                    if now - searched_at > _SEARCH_S:
+                        searched_at = now
+                        await self._take_released(group)
             except JournalError as error:
                 _log.warning("runs to observe cannot be looked for: %s", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._look.wait()
 
-    async def _heed(self) -> None:
-        """Pass requests to cancel on to the runs they are about."""
+    async def _heed(self) -> bool:
+        """Pass requests to cancel on to the runs they are about; returns whether anything was
+        stored since the last time.
+        """
         until = await self.journal.position()
         after = until if self._heeded < 0 else self._heeded
         while page := await self.journal.feed(after=after, until=until, types=_CANCELS):
@@ -124,26 +137,28 @@ class Observer:
             for stored in page:
                 if stored.run_id in self._runs:
                     self._runs[stored.run_id].cancel()
-        self._heeded = until
+        is_new, self._heeded = until != self._heeded, until
+        return is_new
 
-    async def _take_queued(self, group: asyncio.TaskGroup) -> None:
-        for row in await self.journal.awaited(limit=_MOST_QUEUED):
-            self._take(row, group)
+    def _is_free(self, row: RunRow) -> bool:
+        """Whether a running session's run has no observer; ours may have let go of it."""
+        is_ours = row.worker_id == self._worker_id
+        return row.kind == "coordination" and (is_ours or is_abandoned(row))
 
-    async def _take_abandoned(self, group: asyncio.TaskGroup) -> None:
+    async def _take_released(self, group: asyncio.TaskGroup) -> None:
+        """Those that an observer gave up; no list has them but that of all runs."""
         after = None
         while page := await self.journal.runs(
             kind="coordination", status="running", after=after, limit=_PAGE
         ):
             after = page[-1].run_id
-            for row in page:
-                if is_abandoned(row) or row.worker_id == self._worker_id:
-                    self._take(row, group)
+            self._take(filter(self._is_free, page), group)
 
-    def _take(self, row: RunRow, group: asyncio.TaskGroup) -> None:
-        is_away = time.monotonic() < self._away.get(row.run_id, 0.0)
-        if row.run_id not in self._tasks and not is_away:
-            self._tasks[row.run_id] = group.create_task(self._observe(row))
+    def _take(self, rows: Iterable[RunRow], group: asyncio.TaskGroup) -> None:
+        now = time.monotonic()
+        for row in rows:
+            if row.run_id not in self._tasks and self._away.get(row.run_id, 0.0) < now:
+                self._tasks[row.run_id] = group.create_task(self._observe(row))
 
     async def _observe(self, row: RunRow) -> None:
         """Take a run and follow its session to the end, or until another has it."""
@@ -194,8 +209,7 @@ class Observer:
             begun = taken_over(row, self._worker_id, self._lease_s)
             for stored in await self.journal.append(row.run_id, begun, fence=lease.fence):
                 progress.take(decode(stored.body))
-            self.counts.recoveries += row.status == "running"
-        return ObservedRun(lease, progress, self.link, self._keeping, self._settings, self.counts)
+        return ObservedRun(lease, progress, self.link, self._keeping, self._settings)
 
     async def _release(self, lease: Lease) -> None:
         with suppress(BattenError, TimeoutError):
@@ -238,19 +252,30 @@ class Observer:
                 _log.error("the watch of the runtime failed", exc_info=error)
             await asyncio.sleep(_WATCH_AGAIN_S)
 
+    def _lifecycles(self, client: RuntimeClient) -> AsyncGenerator[Lifecycle, None]:
+        self._known_ms = self._latest_ms
+        return client.watch_sessions()
+
+    def _is_missed(self, session: SessionSnapshot) -> bool:
+        """Whether a session that has ended began after the last one that the watch before told.
+
+        Others had ended before anybody watched: they are history, and their runs may be deleted.
+        """
+        return self._known_ms is not None and session.started_at_unix_ms > self._known_ms
+
     def _of(self, session_id: str) -> ObservedRun | None:
         return next((run for run in self._runs.values() if run.session_id == session_id), None)
 
     async def _learn(self, event: Lifecycle) -> None:
         """Let the session's run look at it; without one, begin to observe it."""
-        session = event.session
+        session, is_change = event.session, event.kind != "CREATED"
+        self._latest_ms = max(self._latest_ms or 0, session.started_at_unix_ms)
         run = self._of(session.session_id)
         if run is not None:
-            if event.kind != "CREATED" or run.is_lost or run.progress.state != session.state:
+            if is_change or run.is_lost or run.progress.state != session.state:
                 run.hint()
             return
-        # Sessions that had ended before the watch began are history: their runs may be deleted.
-        is_new = event.kind != "CREATED" or not session.has_ended
+        is_new = is_change or not session.has_ended or self._is_missed(session)
         is_wanted = is_new and self._settings.session_discovery_enabled
         if is_wanted and await discover(self.journal, session, self._settings):
             self.look()

@@ -1,19 +1,18 @@
 """`GET /dashboard/overview`: numbers, recent runs and charts over a window of time."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import CallerError
-from batten.control.views.board import Board
-from batten.control.views.folds import RunFold
-from batten.protocols.macp.llm import dollars
-from batten.protocols.macp.metrics import milliseconds, unix_ms
+from batten.control.observer.link import RuntimeHealth
+from batten.control.views.listing import OF_SCENARIO, read_records
+from batten.journal.sqlite.database import Database
+from batten.protocols.macp.llm import NANO, dollars
+from batten.protocols.macp.metrics import unix_ms
 from batten.protocols.macp.records import RunRecord
 
-T = TypeVar("T")
 Window = Literal["1h", "6h", "24h", "7d", "30d"]
 Bucket = Literal["minute", "hour", "day"]
 _HOUR_MS = 3_600_000
@@ -30,8 +29,7 @@ _LABELS: dict[Bucket, tuple[int, str]] = {
     "day": (10, "T00:00:00.000Z"),
 }
 """Characters of an instant that name its bucket, and the rest of the label."""
-_WAITING = ("queued", "starting", "binding_session")
-_TERMINAL = ("completed", "failed", "cancelled")
+_CENT = NANO // 100
 _TOP = 10
 _RECENT = 10
 
@@ -43,6 +41,10 @@ class Query(Struct, frozen=True, kw_only=True):
     end: str
     """Runs and events from the start on, before the end."""
     bucket: Bucket
+    length_ms: int = 0
+    """Of a window whose start moves with the time; 0 for a fixed start."""
+    is_open: bool = True
+    """Whether the end is now."""
     scenario_ref: str = ""
     environment: str = ""
 
@@ -95,215 +97,276 @@ class Charts(Struct, frozen=True, kw_only=True, rename="camel"):
     per_scenario: Chart
 
 
-class RuntimeHealth(Struct, frozen=True, kw_only=True, rename="camel"):
-    ok: bool
-    runtime_kind: str
-    detail: str | UnsetType = UNSET
+class Numbers(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the runs amount to."""
 
-
-class Overview(Struct, frozen=True, kw_only=True, rename="camel"):
     kpis: Kpis
     recent_runs: list[RecentRun]
-    runtime_health: RuntimeHealth
     charts: Charts
 
 
-def read_query(
-    now_ms: int,
-    *,
-    window: str = "",
-    range_: str = "",
-    start: str = "",
-    end: str = "",
-    scenario_ref: str = "",
-    environment: str = "",
+class Overview(Numbers, frozen=True, kw_only=True, rename="camel"):
+    runtime_health: RuntimeHealth
+
+
+def window_query(
+    now_ms: int, window: Window, *, scenario_ref: str = "", environment: str = ""
 ) -> Query:
-    """Raises `CallerError` for a window or a time that is none."""
-    named = window or range_ or "24h"
-    length = next((span for name, span in _WINDOWS.items() if name == named), None)
-    if length is None or (not window and named in ("1h", "6h") and range_):
-        known = "24h, 7d, 30d" if range_ and not window else ", ".join(_WINDOWS)
-        raise CallerError(f"window is {named!r}: it is one of {known}", code="VALIDATION_ERROR")
-    if not start:
-        first, bucket = now_ms - length[0], length[1]
-        last = now_ms + 1
-    else:
-        first = _instant("from", start)
-        last = _instant("to", end) if end else now_ms + 1
-        span = last - first
-        bucket = "minute" if span <= 6 * _HOUR_MS else "hour" if span <= 48 * _HOUR_MS else "day"
+    """The time up to now."""
+    length_ms, bucket = _WINDOWS[window]
     return Query(
-        start=timestamp(first * 1_000_000),
-        end=timestamp(last * 1_000_000),
+        start=_instant(now_ms - length_ms),
+        end=_instant(now_ms + 1),
         bucket=bucket,
+        length_ms=length_ms,
         scenario_ref=scenario_ref,
         environment=environment,
     )
 
 
-def _instant(name: str, text: str) -> int:
-    try:
-        return unix_ms(text)
-    except ValueError as error:
-        raise CallerError(
-            f"{name} is {text!r}: it is an ISO 8601 time", code="VALIDATION_ERROR"
-        ) from error
-
-
-def overview(board: Board, query: Query, health: RuntimeHealth) -> Overview:
-    """Add up the runs of the board."""
-    lines = [one for one in board.runs.values() if _fits(one.record, query)]
-    created = [one for one in lines if query.start <= one.record.created_at < query.end]
-    ended = [
-        one
-        for one in lines
-        if one.record.ended_at is not None and query.start <= one.record.ended_at < query.end
-    ]
-    return Overview(
-        kpis=_kpis(lines, created, query),
-        recent_runs=_recent(lines),
-        runtime_health=health,
-        charts=_charts(lines, created, ended, query),
+def range_query(
+    now_ms: int,
+    start_ms: int,
+    end_ms: int | None,
+    *,
+    scenario_ref: str = "",
+    environment: str = "",
+) -> Query:
+    """From one time to another, or to now."""
+    last_ms = now_ms + 1 if end_ms is None else end_ms
+    span = last_ms - start_ms
+    return Query(
+        start=_instant(start_ms),
+        end=_instant(last_ms),
+        bucket="minute" if span <= 6 * _HOUR_MS else "hour" if span <= 48 * _HOUR_MS else "day",
+        is_open=end_ms is None,
+        scenario_ref=scenario_ref,
+        environment=environment,
     )
 
 
-def _fits(record: RunRecord, query: Query) -> bool:
-    if query.environment and record.metadata.get("environment") != query.environment:
-        return False
-    if not query.scenario_ref or record.source_ref == query.scenario_ref:
-        return True
-    ref = record.metadata.get("scenarioRef")
-    return isinstance(ref, str) and query.scenario_ref.lower() in ref.lower()
+def _instant(unix_ms_: int) -> str:
+    return timestamp(unix_ms_ * 1_000_000)
 
 
-def _kpis(lines: Sequence[RunFold], created: Sequence[RunFold], query: Query) -> Kpis:
-    statuses = [one.record.status for one in created]
-    durations = _durations(created)
-    return Kpis(
-        total_runs=len(created),
-        active_runs=sum(status not in _TERMINAL for status in statuses),
-        completed_runs=statuses.count("completed"),
-        failed_runs=statuses.count("failed"),
-        cancelled_runs=statuses.count("cancelled"),
-        total_signals=sum(count for _, count in _minutes(lines, query, lambda one: one.signals)),
-        total_tokens=sum(one.metrics.total_tokens for one in created),
-        total_cost_usd=round(dollars(sum(one.metrics.cost_nanos for one in created)), 2),
-        avg_duration_ms=round(sum(durations) / len(durations)) if durations else None,
-    )
+class Dated(Struct, frozen=True):
+    """Numbers, and until when they hold if nothing happens."""
+
+    numbers: Numbers
+    until_ms: int | None
 
 
-def _duration(one: RunFold) -> int | None:
-    record = one.record
-    if record.status != "completed" or record.started_at is None or record.ended_at is None:
-        return None
-    return milliseconds(record.started_at, record.ended_at)
-
-
-def _durations(lines: Iterable[RunFold]) -> list[int]:
-    return [lasted for one in lines if (lasted := _duration(one)) is not None]
-
-
-def _minutes(
-    lines: Iterable[RunFold], query: Query, of: Callable[[RunFold], dict[str, int]]
-) -> list[tuple[str, int]]:
-    """Counts by minute, of the minutes that the window touches."""
-    first, last = query.start[:16], query.end
-    return [
-        (minute, count)
-        for one in lines
-        for minute, count in of(one).items()
-        if first <= minute < last
-    ]
-
-
-def _recent(lines: Iterable[RunFold]) -> list[RecentRun]:
-    shown = [
-        one.record
-        for one in lines
-        if one.record.archived_at is None and one.record.mode != "sandbox"
-    ]
-    shown.sort(key=lambda record: (record.created_at, record.id), reverse=True)
-    return [
-        RecentRun(
-            id=record.id,
-            status=record.status,
-            runtime_kind=record.runtime_kind,
-            source_ref=record.source_ref or UNSET,
-            started_at=record.started_at or UNSET,
-            ended_at=record.ended_at or UNSET,
-            created_at=record.created_at,
-        )
-        for record in shown[:_RECENT]
-    ]
-
-
-def _charts(
-    lines: Sequence[RunFold], created: Sequence[RunFold], ended: Sequence[RunFold], query: Query
-) -> Charts:
-    def by_creation(value: Callable[[list[RunFold]], float]) -> Chart:
-        return _chart([(one.record.created_at, one) for one in created], query.bucket, value)
-
-    def by_end(rows: Sequence[RunFold], value: Callable[[list[RunFold]], float]) -> Chart:
-        return _chart([(one.record.ended_at or "", one) for one in rows], query.bucket, value)
-
-    def by_minute(of: Callable[[RunFold], dict[str, int]]) -> Chart:
-        return _chart(_minutes(lines, query, of), query.bucket, sum)
-
-    timed = [one for one in created if _duration(one) is not None]
-    return Charts(
-        run_volume=by_creation(len),
-        latency=by_end(timed, lambda rows: round(sum(_durations(rows)) / len(rows))),
-        signal_volume=by_minute(lambda one: one.signals),
-        error_classes=_top(
-            one.record.error_code or "UNKNOWN" for one in created if one.record.status == "failed"
+def read_numbers(db: Database, query: Query) -> Dated:
+    """Add up the runs that fit."""
+    reading = _Reading(db, query)
+    signals = reading.marks("signal.emitted")
+    kpis, by_creation = reading.created(int(sum(signals.data)))
+    return Dated(
+        Numbers(
+            kpis=kpis,
+            recent_runs=reading.recent(),
+            charts=Charts(
+                **by_creation,
+                **reading.latencies(),
+                signal_volume=signals,
+                decision_outcome=reading.marks("decision.finalized"),
+                throughput=reading.throughput(),
+                error_classes=reading.top("coalesce(error_code, 'UNKNOWN')", "status = 'failed'"),
+                per_scenario=reading.top("coalesce(source_ref, 'unknown')", "1"),
+            ),
         ),
-        throughput=by_end(ended, lambda rows: _count(rows, "completed")),
-        queue_depth=by_creation(lambda rows: _count(rows, *_WAITING)),
-        latency_p50=by_end(timed, lambda rows: percentile(_durations(rows), 0.5)),
-        latency_p95=by_end(timed, lambda rows: percentile(_durations(rows), 0.95)),
-        latency_p99=by_end(timed, lambda rows: percentile(_durations(rows), 0.99)),
-        cost=by_creation(lambda rows: dollars(sum(one.metrics.cost_nanos for one in rows))),
-        success_rate=by_creation(_success),
-        decision_outcome=by_minute(lambda one: one.decisions),
-        per_scenario=_top(one.record.source_ref or "unknown" for one in created),
+        reading.until_ms(),
     )
 
 
-def _chart(
-    rows: Iterable[tuple[str, T]], bucket: Bucket, value: Callable[[list[T]], float]
-) -> Chart:
-    length, rest = _LABELS[bucket]
-    buckets: dict[str, list[T]] = {}
-    for instant, row in rows:
-        buckets.setdefault(instant[:length], []).append(row)
-    labels = sorted(buckets)
-    return Chart(
-        labels=[label + rest for label in labels],
-        data=[value(buckets[label]) for label in labels],
+class _Reading:
+    """The statements of one overview, all inside one transaction."""
+
+    def __init__(self, db: Database, query: Query) -> None:
+        self._db = db
+        self._query = query
+        self._length, self._rest = _LABELS[query.bucket]
+        parts: list[str] = []
+        self._fit: list[Any] = []
+        if query.environment:
+            parts.append("environment = ?")
+            self._fit.append(query.environment)
+        if query.scenario_ref:
+            parts.append(OF_SCENARIO)
+            self._fit += [query.scenario_ref, query.scenario_ref.casefold()]
+        self._fits = " AND ".join(("is_run", *parts))
+        self._has_filter = bool(parts)
+        self._span = (query.start, query.end)
+
+    def _all(self, sql: str, bindings: Sequence[Any]) -> list[Any]:
+        return self._db.execute(sql, bindings).fetchall()
+
+    def _bucket(self, column: str) -> str:
+        return f"substr({column}, 1, {self._length})"
+
+    def _chart(self, rows: Sequence[tuple[str, float]]) -> Chart:
+        return Chart(
+            labels=[label + self._rest for label, _ in rows], data=[value for _, value in rows]
+        )
+
+    def created(self, total_signals: int) -> tuple[Kpis, dict[str, Chart]]:
+        """Numbers and charts of the runs that were created in the window."""
+        rows = self._all(
+            f"SELECT {self._bucket('created_at')} AS bucket, count(*),"
+            " sum(status = 'completed'), sum(status = 'failed'), sum(status = 'cancelled'),"
+            " sum(status IN ('queued', 'starting', 'binding_session')),"
+            " total(tokens), total(cost_nanos), total(duration_ms), count(duration_ms)"
+            f" FROM runs_now WHERE {self._fits} AND created_at >= ? AND created_at < ?"
+            " GROUP BY bucket ORDER BY bucket",
+            (*self._fit, *self._span),
+        )
+        _, counts, completed, failed, cancelled, _, tokens, costs, lasted, timed = _columns(rows)
+        ended = sum(completed) + sum(failed) + sum(cancelled)
+        kpis = Kpis(
+            total_runs=sum(counts),
+            active_runs=sum(counts) - ended,
+            completed_runs=sum(completed),
+            failed_runs=sum(failed),
+            cancelled_runs=sum(cancelled),
+            total_signals=total_signals,
+            total_tokens=int(sum(tokens)),
+            total_cost_usd=_cents(int(sum(costs))) / 100,
+            avg_duration_ms=round(sum(lasted) / sum(timed)) if sum(timed) else None,
+        )
+        charts = {
+            "run_volume": self._chart([(row[0], row[1]) for row in rows]),
+            "queue_depth": self._chart([(row[0], row[5]) for row in rows]),
+            "cost": self._chart([(row[0], dollars(int(row[7]))) for row in rows]),
+            "success_rate": self._chart([(row[0], _success(*row[2:5])) for row in rows]),
+        }
+        return kpis, charts
+
+    def latencies(self) -> dict[str, Chart]:
+        """Durations of completed runs that were created in the window, by their end."""
+        rows = self._all(
+            "WITH timed AS ("
+            f"SELECT {self._bucket('ended_at')} AS bucket, duration_ms FROM runs_now"
+            f" WHERE {self._fits} AND created_at >= ? AND created_at < ?"
+            " AND duration_ms IS NOT NULL),"
+            " placed AS (SELECT bucket, duration_ms, count(*) OVER by_bucket AS many,"
+            " row_number() OVER (PARTITION BY bucket ORDER BY duration_ms) - 1 AS place"
+            " FROM timed WINDOW by_bucket AS (PARTITION BY bucket))"
+            f" SELECT bucket, many, total(duration_ms), {', '.join(map(_nearest, _SHARES))}"
+            " FROM placed GROUP BY bucket ORDER BY bucket",
+            (*self._fit, *self._span),
+        )
+        charts = {"latency": self._chart([(row[0], round(row[2] / row[1])) for row in rows])}
+        for number, (name, share) in enumerate(_SHARES.items()):
+            below, above = 3 + 2 * number, 4 + 2 * number
+            charts[name] = self._chart(
+                [(row[0], _between(row[below], row[above], share, row[1])) for row in rows]
+            )
+        return charts
+
+    def throughput(self) -> Chart:
+        rows = self._all(
+            f"SELECT {self._bucket('ended_at')} AS bucket, sum(status = 'completed')"
+            f" FROM runs_now WHERE {self._fits} AND ended_at >= ? AND ended_at < ?"
+            " GROUP BY bucket ORDER BY bucket",
+            (*self._fit, *self._span),
+        )
+        return self._chart(rows)
+
+    def marks(self, type_: str) -> Chart:
+        """Signals, or positive decisions less negative ones, by their time."""
+        of = f" AND run_id IN (SELECT run_id FROM runs_now WHERE {self._fits})"
+        rows = self._all(
+            f"SELECT {self._bucket('ts')} AS bucket, sum(value) FROM marks_now"
+            f" WHERE type = ? AND ts >= ? AND ts < ?{of if self._has_filter else ''}"
+            " GROUP BY bucket ORDER BY bucket",
+            (type_, *self._span, *self._fit),
+        )
+        return self._chart(rows)
+
+    def top(self, name: str, condition: str) -> Chart:
+        rows = self._all(
+            f"SELECT {name} AS name, count(*) AS many FROM runs_now"
+            f" WHERE {self._fits} AND {condition} AND created_at >= ? AND created_at < ?"
+            " GROUP BY name ORDER BY many DESC, name LIMIT ?",
+            (*self._fit, *self._span, _TOP),
+        )
+        return Chart(labels=[label for label, _ in rows], data=[count for _, count in rows])
+
+    def recent(self) -> list[RecentRun]:
+        """The newest runs, of whatever time."""
+        where = f"{self._fits} AND NOT is_archived AND NOT is_sandbox"
+        order = "created_at DESC, run_id DESC LIMIT ?"
+        found = read_records(self._db, where, order, (*self._fit, _RECENT))
+        return [_recent(record) for record in found]
+
+    def until_ms(self) -> int | None:
+        """When the first run or event leaves the window, or one of a later time enters it."""
+        query = self._query
+        found: list[int] = []
+        if query.length_ms and (first := self._first(query.start)):
+            found.append(unix_ms(first) + query.length_ms + 1)
+        if query.is_open and (first := self._first(query.end)):
+            found.append(unix_ms(first))
+        return min(found, default=None)
+
+    def _first(self, since: str) -> str:
+        """The first instant at or after this one that the overview looks at."""
+        places = (
+            ("runs_now", "created_at", "is_run"),
+            ("runs_now", "ended_at", "is_run"),
+            ("marks_now", "ts", "type = 'signal.emitted'"),
+            ("marks_now", "ts", "type = 'decision.finalized'"),
+        )
+        found = [
+            self._all(
+                f"SELECT {column} FROM {table} WHERE {condition} AND {column} >= ?"
+                f" ORDER BY {column} LIMIT 1",
+                (since,),
+            )
+            for table, column, condition in places
+        ]
+        return min((rows[0][0] for rows in found if rows), default="")
+
+
+_SHARES = {"latency_p50": 0.5, "latency_p95": 0.95, "latency_p99": 0.99}
+
+
+def _nearest(name: str) -> str:
+    """SQL for the two durations of a bucket between which a percentile lies."""
+    below = f"CAST({_SHARES[name]} * (many - 1) AS INTEGER)"
+    return ", ".join(
+        f"max(CASE WHEN place = {place} THEN duration_ms END)"
+        for place in (below, f"min({below} + 1, many - 1)")
     )
 
 
-def _count(rows: Iterable[RunFold], *statuses: str) -> int:
-    return sum(one.record.status in statuses for one in rows)
-
-
-def _success(rows: list[RunFold]) -> float:
-    over = _count(rows, *_TERMINAL)
-    return 100 * _count(rows, "completed") / over if over else 0
-
-
-def _top(names: Iterable[str]) -> Chart:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    top = sorted(counts, key=lambda name: (-counts[name], name))[:_TOP]
-    return Chart(labels=top, data=[counts[name] for name in top])
-
-
-def percentile(values: Sequence[int], share: float) -> int:
+def _between(below: int, above: int, share: float, many: int) -> int:
     """Interpolated between the two nearest values, rounded."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return round(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
+    place = share * (many - 1)
+    return round(below + (above - below) * (place - int(place)))
+
+
+def _cents(nanos: int) -> int:
+    """Rounded as a person does: half a cent is one."""
+    return (2 * nanos + _CENT) // (2 * _CENT)
+
+
+def _success(completed: int, failed: int, cancelled: int) -> float:
+    over = completed + failed + cancelled
+    return 100 * completed / over if over else 0
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * 10
+
+
+def _recent(record: RunRecord) -> RecentRun:
+    return RecentRun(
+        id=record.id,
+        status=record.status,
+        runtime_kind=record.runtime_kind,
+        source_ref=record.source_ref or UNSET,
+        started_at=record.started_at or UNSET,
+        ended_at=record.ended_at or UNSET,
+        created_at=record.created_at,
+    )

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec import field as member
 from msgspec.structs import replace
 
+from batten.contract import facts as f
 from batten.contract.envelope import Envelope
 from batten.protocols.macp import normaliser, projection
 from batten.protocols.macp.emitting import NormaliserState
@@ -22,13 +23,17 @@ from batten.protocols.macp.sessions import SessionRow, observe
 from batten.protocols.macp.standing import Projection
 
 S = TypeVar("S", bound="Folded")
-MINUTE_MS = 60_000
+MICRO = 1_000_000
+_MOST_CONFIDENCE = 1000
+"""A confidence beyond it is none."""
 
 
 class Folded(Struct, kw_only=True):
-    """The state of a view for one run."""
+    """The state of a view for one stream of the journal."""
 
     normaliser: NormaliserState = member(default_factory=NormaliserState)
+    is_pruned: bool = False
+    """Its first facts were removed: it has no canonical events any more."""
 
     @property
     def sequence(self) -> int:
@@ -54,21 +59,17 @@ class AgentShare(Struct, kw_only=True):
 
     messages: int = 0
     signals: int = 0
-    confidence: float = 0.0
-    """The sum over its signals that have one."""
+    confidence_micros: int = 0
+    """The sum over its signals that have one: whole numbers add up the same in any order."""
     confident: int = 0
 
 
 class RunFold(Folded, kw_only=True):
-    """The run's record and numbers, and its share of what the dashboard adds up."""
+    """The run's record and numbers, and what its participants did."""
 
     record: RunRecord = member(default_factory=RunRecord)
     metrics: Metrics = member(default_factory=Metrics)
     session: SessionRow = member(default_factory=SessionRow)
-    signals: dict[str, int] = {}
-    """Signals by the minute of their event."""
-    decisions: dict[str, int] = {}
-    """Positive decisions less negative ones, by minute."""
     agents: dict[str, AgentShare] = {}
 
 
@@ -79,8 +80,14 @@ class View(Struct, Generic[S], frozen=True):
     version: str
     """Kept states of another version are folded anew."""
     state: type[S]
-    step: Callable[[S, Envelope], list[CanonicalEvent]]
-    """Moves a state on by a fact; returns the fact's events."""
+    apply: Callable[[S, Envelope, list[CanonicalEvent]], None]
+    """Moves a state on by a fact and its events."""
+
+    def step(self, state: S, envelope: Envelope) -> list[CanonicalEvent]:
+        """Move a state on by the stream's next fact; returns the fact's events."""
+        events = canonical_events(state, envelope)
+        self.apply(state, envelope, events)
+        return events
 
     def encode(self, state: S) -> bytes:
         return _encoder.encode(state)
@@ -92,60 +99,66 @@ class View(Struct, Generic[S], frozen=True):
 _encoder = msgspec.json.Encoder()
 
 
-def _events(state: EventsFold, envelope: Envelope) -> list[CanonicalEvent]:
-    return normalise(state.normaliser, envelope)
+def canonical_events(state: Folded, envelope: Envelope) -> list[CanonicalEvent]:
+    """The events of a stream's next fact: none of a session's stream, none of a pruned run."""
+    standing = state.normaliser
+    if state.is_pruned or not (standing.kind or isinstance(envelope.data, f.RunQueued)):
+        standing.sequence = envelope.sequence
+        return []
+    return normalise(standing, envelope)
 
 
-def _state(state: StateFold, envelope: Envelope) -> list[CanonicalEvent]:
-    events = normalise(state.normaliser, envelope)
+def _events(state: EventsFold, envelope: Envelope, events: list[CanonicalEvent]) -> None:
+    pass
+
+
+def _state(state: StateFold, envelope: Envelope, events: list[CanonicalEvent]) -> None:
     for event in events:
         project(state.projection, event)
-    return events
 
 
-def _run(state: RunFold, envelope: Envelope) -> list[CanonicalEvent]:
-    events = normalise(state.normaliser, envelope)
+def _run(state: RunFold, envelope: Envelope, events: list[CanonicalEvent]) -> None:
+    if not state.normaliser.kind:
+        return
     describe(state.record, envelope)
     observe(state.session, envelope, events, state.normaliser.runtime_kind)
     for event in events:
         note(state.record, event)
         measure(state.metrics, event)
         _share(state, event)
-    return events
 
 
 def _share(state: RunFold, event: CanonicalEvent) -> None:
-    minute = event.ts[:16]
-    if event.type == "signal.emitted":
-        state.signals[minute] = state.signals.get(minute, 0) + 1
-    elif event.type == "decision.finalized":
-        positive = state.record.metadata["finalOutcomePositive"]
-        if positive is not None:
-            change = 1 if positive else -1
-            state.decisions[minute] = state.decisions.get(minute, 0) + change
+    is_message = event.type.startswith("message.")
+    if not is_message and event.type != "signal.emitted":
+        return
     sender = event.data.get("sender")
     if not isinstance(sender, str) or not sender:
         return
-    is_message = event.type.startswith("message.")
-    if is_message or event.type == "signal.emitted":
-        share = state.agents.setdefault(sender, AgentShare())
-        share.messages += is_message
-        share.signals += not is_message
-        if not is_message:
-            _trust(share, event.data.get("decodedPayload"))
+    share = state.agents.setdefault(sender, AgentShare())
+    share.messages += is_message
+    share.signals += not is_message
+    if not is_message:
+        _trust(share, event.data.get("decodedPayload"))
 
 
 def _trust(share: AgentShare, payload: Any) -> None:
     confidence = number_of(field(payload_fields(payload), "confidence"))
-    if confidence is not None:
-        share.confidence += confidence
+    if confidence is not None and abs(confidence) <= _MOST_CONFIDENCE:
+        share.confidence_micros += round(confidence * MICRO)
         share.confident += 1
 
 
+def outcome_of(event: CanonicalEvent) -> int:
+    """1 for a decision that says it is positive, -1 for a negative one, 0 if it says nothing."""
+    said = field(payload_fields(event.data.get("decodedPayload")), "outcomePositive")
+    return 0 if not isinstance(said, bool) else 1 if said else -1
+
+
 _RULES = f"{normaliser.VERSION}"
-EVENTS = View("events", f"1-{_RULES}", EventsFold, _events)
-STATES = View("states", f"1-{_RULES}.{projection.VERSION}", StateFold, _state)
-RUNS = View("runs", f"2-{_RULES}", RunFold, _run)
+EVENTS = View("events", f"2-{_RULES}", EventsFold, _events)
+STATES = View("states", f"2-{_RULES}.{projection.VERSION}", StateFold, _state)
+RUNS = View("runs", f"3-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)
 
 

@@ -1,37 +1,38 @@
-"""Folds a run anew and replaces all that a view keeps of it."""
+"""Folds a run anew and replaces all that the views keep of it."""
 
-import asyncio
+from typing import Any
 
-from batten.contract.envelope import decode
-from batten.control.views.folds import EVENTS, STATES, S, View
-from batten.control.views.run_events import event_row
-from batten.control.views.store import EventRow, Kept, ViewStore
+from batten.control.views.folding import Change, Folding, fold_in_slices
+from batten.control.views.folds import VIEWS
+from batten.control.views.store import ViewStore
 from batten.journal.contract import Journal
 
-_PAGE = 200
+_PAGE = 500
 
 
-async def rebuild(
-    journal: Journal, store: ViewStore, view: View[S], run_id: str, snapshot_every: int
-) -> S:
-    """The run's state, folded from its first fact.
+async def rebuild(journal: Journal, store: ViewStore, run_id: str, position: int) -> bool:
+    """Fold the facts of a run up to the position that all views have. False if they moved on.
 
-    Rows are replaced in pages and the state at the end: a fold gives the same bytes each time, so a
-    reader, or another process that keeps the view up, may be between two of them.
+    Rows are replaced in pages and the states at the end: a fold gives the same bytes each time, so
+    a reader may be between two of them.
     """
-    state = view.state()
-    while True:
-        while page := await journal.read(run_id, after=state.sequence, limit=_PAGE):
-            events: list[EventRow] = []
-            snapshots: list[tuple[str, int, bytes]] = []
-            for stored in page:
-                before = state.seq
-                made = view.step(state, decode(stored.body))
-                if view is EVENTS:
-                    events += [event_row(run_id, event) for event in made]
-                if view is STATES and state.seq // snapshot_every > before // snapshot_every:
-                    snapshots.append((run_id, state.seq, view.encode(state)))
-            store.put_rows(events, snapshots)
-            await asyncio.sleep(0)
-        if store.replace(view.name, Kept(run_id, state.sequence, state.seq, view.encode(state))):
-            return state
+    folding = Folding(VIEWS, _first_states)
+    sequence = -1
+    while page := await journal.read(run_id, after=sequence, limit=_PAGE):
+        sequence = page[-1].sequence
+        await fold_in_slices(folding, [one for one in page if one.position <= position])
+        change = folding.changes.get(run_id)
+        if change is not None:
+            store.put_rows(run_id, change)
+            _drop_rows(change)
+    return store.replace(folding.changes, position)
+
+
+def _first_states(run_id: str) -> list[Any]:
+    return [view.state() for view in VIEWS]
+
+
+def _drop_rows(change: Change) -> None:
+    change.events.clear()
+    change.marks.clear()
+    change.snapshots.clear()

@@ -3,21 +3,15 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-import msgspec
 from msgspec import Struct
 
 from batten.contract.envelope import decode
 from batten.control.views.folds import EVENTS, EventsFold
-from batten.control.views.store import EventFilter, EventRow, ViewStore
+from batten.control.views.store import EventFilter, ViewStore
+from batten.control.views.tables import EventRow, event_row
 from batten.journal.contract import Journal, Stored
-from batten.protocols.macp.events import CanonicalEvent
 
 PAGE = 500
-_encoder = msgspec.json.Encoder()
-
-
-def event_row(run_id: str, event: CanonicalEvent) -> EventRow:
-    return EventRow(run_id, event.seq, event.ts, event.type, _encoder.encode(event))
 
 
 class EventPart(Struct, frozen=True):
@@ -70,7 +64,7 @@ class RunEvents:
     async def _kept(self, state: EventsFold, after: int, size: int) -> AsyncGenerator[EventPart]:
         """The kept events up to `state`, which begins anew if they were dropped meanwhile."""
         while after < state.seq:
-            wanted = EventFilter(run_ids=(self._run_id,), after_seq=after)
+            wanted = EventFilter(run_id=self._run_id, after_seq=after)
             rows = self._store.events(wanted, min(size, state.seq - after))
             if not rows or rows[0].seq != after + 1:
                 state.normaliser = EventsFold().normaliser

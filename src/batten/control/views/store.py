@@ -5,55 +5,29 @@ is lost with the file: it is folded again from the journal.
 """
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import apsw
 from msgspec import Struct
 
-from batten.control.views.folds import VIEWS
+from batten.control.views.folding import Change
+from batten.control.views.folds import EVENTS, RUNS, STATES, VIEWS, S, View
+from batten.control.views.tables import (
+    KEPT_TABLES,
+    LAYOUT,
+    ROWS,
+    EventRow,
+    Schema,
+    run_row,
+)
 from batten.journal.sqlite.database import Database, connection
 from batten.journal.sqlite.faults import side_faults
 
-_REMEDY = "remove it, and it is made again from the journal"
+REMEDY = "remove it, and it is made again from the journal"
 FILE = "views.db"
 _BUSY_MS = 10_000
-_TABLES = """
-CREATE TABLE IF NOT EXISTS views (
-    name TEXT PRIMARY KEY,
-    version TEXT NOT NULL,
-    position INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS kept (
-    view TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    sequence INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    PRIMARY KEY (view, run_id)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS snapshots (
-    run_id TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    PRIMARY KEY (run_id, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS events (
-    run_id TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    ts TEXT NOT NULL,
-    type TEXT NOT NULL,
-    body BLOB NOT NULL,
-    PRIMARY KEY (run_id, seq)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_time ON events (ts, run_id, seq);
-"""
-_INSERT_KEPT = (
-    "INSERT OR REPLACE INTO kept (view, run_id, sequence, seq, body) VALUES (?, ?, ?, ?, ?)"
-)
-_ROWS = {"events": "events", "states": "snapshots"}
-"""The table of rows that belongs to a view."""
 
 
 class Kept(Struct, frozen=True):
@@ -67,21 +41,15 @@ class Kept(Struct, frozen=True):
     body: bytes
 
 
-class EventRow(Struct, frozen=True):
-    """A canonical event, encoded as it is served."""
-
-    run_id: str
-    seq: int
-    ts: str
-    type: str
-    body: bytes
-
-
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """Which events to read; the run is the journal's id."""
+    """Which events to read."""
 
-    run_ids: tuple[str, ...] | None = None
+    run_id: str = ""
+    """The journal's id; empty for all runs."""
+    scenario_ref: str = ""
+    """Only of runs whose source is this, or whose scenario has it in its name."""
     after_seq: int = 0
+    """Of one run an event's number; of all runs its place."""
     after_ts: str = ""
     """Events at this time or later."""
     before_ts: str = ""
@@ -89,21 +57,51 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     types: frozenset[str] = frozenset()
 
     def fits(self, row: EventRow) -> bool:
+        """Whether an event of the run is one of them."""
         return (
-            (self.run_ids is None or row.run_id in self.run_ids)
-            and row.seq > self.after_seq
+            row.seq > self.after_seq
             and row.ts >= self.after_ts
             and (not self.before_ts or row.ts < self.before_ts)
             and (not self.types or row.type in self.types)
         )
 
-    @property
-    def is_timed(self) -> bool:
-        return bool(self.after_ts or self.before_ts)
+    def where(self) -> tuple[str, tuple[Any, ...]]:
+        """As a condition of SQL; without the scenario."""
+        parts = ["seq > ?" if self.run_id else "place > ?"]
+        values: list[Any] = [self.after_seq]
+        if self.run_id:
+            parts.append("run_id = ?")
+            values.append(self.run_id)
+        if self.after_ts:
+            parts.append("ts >= ?")
+            values.append(self.after_ts)
+        if self.before_ts:
+            parts.append("ts < ?")
+            values.append(self.before_ts)
+        if self.types:
+            parts.append(f"type IN ({', '.join('?' * len(self.types))})")
+            values += sorted(self.types)
+        return " AND ".join(parts), tuple(values)
+
+
+class EventList(Struct, frozen=True):
+    """A page of events, each encoded, and how many fit in all."""
+
+    rows: list[EventRow]
+    total: int
 
 
 class Moved(Exception):
     """Another process has moved the view on."""
+
+
+def open_file(home: str | os.PathLike[str], flags: int) -> Database:
+    """A connection to the file of a home."""
+    path = os.path.join(home, FILE)
+    with side_faults(path, REMEDY):
+        db = connection(path, flags)
+        db.set_busy_timeout(_BUSY_MS)
+        return db
 
 
 class ViewStore:
@@ -118,28 +116,38 @@ class ViewStore:
         os.makedirs(home, mode=0o700, exist_ok=True)
         path = os.path.join(home, FILE)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = connection(path, apsw.SQLITE_OPEN_READWRITE)
-        db.set_busy_timeout(_BUSY_MS)
-        store = cls(db)
+        store = cls(open_file(home, apsw.SQLITE_OPEN_READWRITE))
         try:
-            with side_faults(path, _REMEDY):
-                db.pragma("journal_mode", "wal")
-                db.pragma("synchronous", 1)
-                db.execute(_TABLES)
-            for view in VIEWS:
-                if store.version(view.name) != view.version:
-                    store.drop(view.name, view.version)
+            store._prepare()
         except BaseException:
-            db.close()
+            store.close()
             raise
         return store
+
+    def _prepare(self) -> None:
+        with side_faults(self._db.filename, REMEDY):
+            self._db.pragma("journal_mode", "wal")
+            self._db.pragma("synchronous", 1)
+        if self._layout() != LAYOUT:
+            with self._writing() as db:
+                if self._layout() != LAYOUT:
+                    _drop_tables(db)
+                    db.execute(KEPT_TABLES)
+                    db.pragma("user_version", LAYOUT)
+        for view in VIEWS:
+            if self.version(view.name) != view.version:
+                self.drop(view.name, view.version)
+
+    def _layout(self) -> int:
+        [(layout,)] = self._all("PRAGMA user_version")
+        return int(layout)
 
     def close(self) -> None:
         self._db.close()
 
     @contextmanager
     def _writing(self) -> Generator[Database]:
-        with side_faults(self._db.filename, _REMEDY):
+        with side_faults(self._db.filename, REMEDY):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -151,7 +159,7 @@ class ViewStore:
     @contextmanager
     def reading(self) -> Generator[None]:
         """All reads inside see the same commit."""
-        with side_faults(self._db.filename, _REMEDY):
+        with side_faults(self._db.filename, REMEDY):
             self._db.execute("BEGIN")
             try:
                 yield
@@ -159,7 +167,7 @@ class ViewStore:
                 self._db.execute("COMMIT")
 
     def _all(self, query: str, bindings: Sequence[Any] = ()) -> list[Any]:
-        with side_faults(self._db.filename, _REMEDY):
+        with side_faults(self._db.filename, REMEDY):
             return self._db.execute(query, bindings).fetchall()
 
     def version(self, view: str) -> str:
@@ -176,8 +184,8 @@ class ViewStore:
         with self._writing() as db:
             kept = self.version(view) if version is None else version
             db.execute("DELETE FROM kept WHERE view = ?", (view,))
-            if view in _ROWS:
-                db.execute(f"DELETE FROM {_ROWS[view]}")
+            for table in ROWS[view]:
+                db.execute(f"DELETE FROM {table}")
             db.execute(
                 "INSERT OR REPLACE INTO views (name, version, position) VALUES (?, ?, 0)",
                 (view, kept),
@@ -186,24 +194,18 @@ class ViewStore:
     def forget(self, run_ids: Iterable[str]) -> None:
         """Delete all that the views hold of runs that the journal no longer has."""
         with self._writing() as db:
-            for run_id in run_ids:
-                for table in ("kept", "snapshots", "events"):
-                    db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+            forget_rows(db, ("kept", *(one for tables in ROWS.values() for one in tables)), run_ids)
 
     def kept(self, view: str, run_id: str) -> Kept | None:
-        found = self._all(
-            "SELECT run_id, sequence, seq, body FROM kept WHERE view = ? AND run_id = ?",
-            (view, run_id),
-        )
-        return Kept(*found[0]) if found else None
-
-    def run_ids(self) -> list[str]:
-        """All runs that a view holds something of."""
-        return [run_id for (run_id,) in self._all("SELECT DISTINCT run_id FROM kept")]
+        return read_kept(self._db, "main", view, run_id)
 
     def all_kept(self, view: str) -> list[Kept]:
         query = "SELECT run_id, sequence, seq, body FROM kept WHERE view = ? ORDER BY run_id"
         return [Kept(*row) for row in self._all(query, (view,))]
+
+    def rows(self, table: str) -> list[Any]:
+        """All rows of a table, in order."""
+        return self._all(f"SELECT * FROM {table} ORDER BY 1, 2")
 
     def snapshot(self, run_id: str, seq: int) -> bytes | None:
         """The newest kept state of a run at or before an event."""
@@ -219,95 +221,152 @@ class ViewStore:
 
     def commit(
         self,
-        view: str,
-        kept: Sequence[Kept],
+        views: Sequence[View[Any]],
+        changes: Mapping[str, Change],
         *,
         since: int,
         position: int,
-        events: Sequence[EventRow] = (),
-        snapshots: Sequence[tuple[str, int, bytes]] = (),
     ) -> None:
-        """Store states and rows with the cursor behind them.
+        """Store states and rows with the cursors behind them.
 
-        Raises `Moved`, and stores nothing, unless the cursor still is at `since`.
+        Raises `Moved`, and stores nothing, unless all cursors still are at `since`.
         """
         with self._writing() as db:
-            if self.position(view) != since:
-                raise Moved(view)
-            db.executemany(
-                _INSERT_KEPT,
-                [(view, one.run_id, one.sequence, one.seq, one.body) for one in kept],
-            )
-            _insert_rows(db, events, snapshots)
-            db.execute("UPDATE views SET position = ? WHERE name = ?", (position, view))
+            if any(self.position(view.name) != since for view in views):
+                raise Moved
+            write_changes(db, "main", views, changes)
+            for view in views:
+                db.execute("UPDATE views SET position = ? WHERE name = ?", (position, view.name))
 
-    def put_rows(
-        self, events: Sequence[EventRow], snapshots: Sequence[tuple[str, int, bytes]]
-    ) -> None:
-        """Store rows of runs in place of those with the same numbers."""
+    def put_rows(self, run_id: str, change: Change) -> None:
+        """Store rows of a run in place of those with the same numbers."""
         with self._writing() as db:
-            _insert_rows(db, events, snapshots)
+            _write_rows(db, "main", VIEWS, {run_id: change})
 
-    def replace(self, view: str, kept: Kept) -> bool:
-        """Store a state that was folded anew, and drop the rows after it.
+    def replace(self, changes: Mapping[str, Change], position: int) -> bool:
+        """Store states of all views that were folded anew, and drop the rows after them.
 
-        False, and nothing is changed, if the view has moved on meanwhile.
+        False, and nothing is changed, unless all cursors still are at this position.
         """
         with self._writing() as db:
-            stored = self.kept(view, kept.run_id)
-            if stored is not None and stored.sequence > kept.sequence:
+            if any(self.position(view.name) != position for view in VIEWS):
                 return False
-            db.execute(_INSERT_KEPT, (view, kept.run_id, kept.sequence, kept.seq, kept.body))
-            if view in _ROWS:
-                db.execute(
-                    f"DELETE FROM {_ROWS[view]} WHERE run_id = ? AND seq > ?",
-                    (kept.run_id, kept.seq),
-                )
+            for run_id, change in changes.items():
+                forget_rows(db, ("shares",), (run_id,))
+                for table in ("events", "marks", "snapshots"):
+                    beyond = (run_id, change.states[0].seq)
+                    db.execute(f"DELETE FROM {table} WHERE run_id = ? AND seq > ?", beyond)
+            write_changes(db, "main", VIEWS, changes)
         return True
 
     def events(self, wanted: EventFilter, limit: int) -> list[EventRow]:
-        """Kept events by time; those of one run, without bounds of time, by their number."""
-        where, bindings = _where(wanted)
-        one_run = wanted.run_ids is not None and len(wanted.run_ids) == 1
-        order = "seq" if one_run and not wanted.is_timed else "ts, run_id, seq"
-        found = self._all(
-            f"SELECT run_id, seq, ts, type, body FROM events WHERE {where} ORDER BY {order}"
-            " LIMIT ?",
-            (*bindings, limit),
-        )
+        """Kept events of one run, by their number."""
+        where, bindings = wanted.where()
+        query = f"SELECT run_id, seq, ts, type, body, place FROM events WHERE {where}"
+        found = self._all(f"{query} ORDER BY seq LIMIT ?", (*bindings, limit))
         return [EventRow(*row) for row in found]
 
     def count(self, wanted: EventFilter) -> int:
-        where, bindings = _where(wanted)
+        where, bindings = wanted.where()
         [(count,)] = self._all(f"SELECT count(*) FROM events WHERE {where}", bindings)
         return int(count)
 
 
-def _insert_rows(
-    db: Database, events: Sequence[EventRow], snapshots: Sequence[tuple[str, int, bytes]]
+def _drop_tables(db: Database) -> None:
+    made = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    for (name,) in db.execute(made).fetchall():
+        db.execute(f"DROP TABLE {name}")
+
+
+def read_kept(db: Database, schema: Schema, view: str, run_id: str) -> Kept | None:
+    with side_faults(db.filename, REMEDY):
+        found = db.execute(
+            f"SELECT run_id, sequence, seq, body FROM {schema}.kept WHERE view = ? AND run_id = ?",
+            (view, run_id),
+        ).fetchall()
+    return Kept(*found[0]) if found else None
+
+
+def newest(db: Database, view: View[S], run_id: str) -> S | None:
+    """A run's state, kept in the file or in the temporary tables, whichever holds more facts."""
+    found = [read_kept(db, schema, view.name, run_id) for schema in ("temp", "main")]
+    rows = [row for row in found if row is not None]
+    return view.decode(max(rows, key=lambda row: row.sequence).body) if rows else None
+
+
+def forget_rows(db: Database, tables: Iterable[str], run_ids: Iterable[str]) -> None:
+    names = list(tables)
+    for run_id in run_ids:
+        for table in names:
+            db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+
+
+def write_changes(
+    db: Database, schema: Schema, views: Sequence[View[Any]], changes: Mapping[str, Change]
 ) -> None:
+    """Store what facts changed, inside a transaction."""
+    pruned = [run_id for run_id, change in changes.items() if change.is_pruned]
+    tables = [f"{schema}.{table}" for view in views for table in ROWS[view.name]]
+    forget_rows(db, tables, pruned)
+    if schema == "temp":
+        db.executemany("INSERT OR REPLACE INTO temp.pruned VALUES (?)", [(one,) for one in pruned])
     db.executemany(
-        "INSERT OR REPLACE INTO events (run_id, seq, ts, type, body) VALUES (?, ?, ?, ?, ?)",
-        [(one.run_id, one.seq, one.ts, one.type, one.body) for one in events],
+        f"INSERT OR REPLACE INTO {schema}.kept VALUES (?, ?, ?, ?, ?)",
+        [
+            (view.name, run_id, state.sequence, state.seq, view.encode(state))
+            for run_id, change in changes.items()
+            for view, state in zip(views, change.states, strict=True)
+            if state.normaliser.kind or state.is_pruned  # of a session's stream nothing is folded
+        ],
     )
-    db.executemany(
-        "INSERT OR REPLACE INTO snapshots (run_id, seq, body) VALUES (?, ?, ?)", snapshots
-    )
+    _write_rows(db, schema, views, changes)
+    if RUNS in views:
+        _write_runs(db, schema, views.index(RUNS), changes)
 
 
-def _where(wanted: EventFilter) -> tuple[str, tuple[Any, ...]]:
-    parts = ["seq > ?"]
-    values: list[Any] = [wanted.after_seq]
-    if wanted.run_ids is not None:
-        parts.append(f"run_id IN ({', '.join('?' * len(wanted.run_ids))})")
-        values += wanted.run_ids
-    if wanted.after_ts:
-        parts.append("ts >= ?")
-        values.append(wanted.after_ts)
-    if wanted.before_ts:
-        parts.append("ts < ?")
-        values.append(wanted.before_ts)
-    if wanted.types:
-        parts.append(f"type IN ({', '.join('?' * len(wanted.types))})")
-        values += sorted(wanted.types)
-    return " AND ".join(parts), tuple(values)
+def _write_rows(
+    db: Database, schema: Schema, views: Sequence[View[Any]], changes: Mapping[str, Change]
+) -> None:
+    """Store what is appended: events, marks, snapshots."""
+    items = changes.items()
+    if EVENTS in views:
+        db.executemany(
+            f"INSERT OR REPLACE INTO {schema}.events VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (run_id, row.seq, row.place, row.ts, row.type, row.body)
+                for run_id, change in items
+                for row in change.events
+            ],
+        )
+    if RUNS in views:
+        db.executemany(
+            f"INSERT OR REPLACE INTO {schema}.marks VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (run_id, mark.seq, mark.position, mark.ts, mark.type, mark.value)
+                for run_id, change in items
+                for mark in change.marks
+            ],
+        )
+    if STATES in views:
+        db.executemany(
+            f"INSERT OR REPLACE INTO {schema}.snapshots VALUES (?, ?, ?)",
+            [(run_id, seq, body) for run_id, change in items for seq, body in change.snapshots],
+        )
+
+
+def _write_runs(db: Database, schema: Schema, place: int, changes: Mapping[str, Change]) -> None:
+    folds = [(run_id, one.position, one.states[place]) for run_id, one in changes.items()]
+    rows = [run_row(run_id, position, fold) for run_id, position, fold in folds]
+    if rows:
+        values = ", ".join("?" * len(rows[0]))
+        db.executemany(f"INSERT OR REPLACE INTO {schema}.runs VALUES ({values})", rows)
+    db.executemany(
+        f"INSERT INTO {schema}.shares VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+        " messages = excluded.messages, signals = excluded.signals,"
+        " confidence_micros = excluded.confidence_micros, confident = excluded.confident",
+        [
+            (run_id, name, one.messages, one.signals, one.confidence_micros, one.confident)
+            for run_id, _, fold in folds
+            for name, one in fold.agents.items()
+        ],
+    )

@@ -204,10 +204,16 @@ class MemoryJournal(JournalHandle):
         self._check()
         store = self._store
         with store.mutex:
-            streams = [name for name, one in store.runs.items() if one.state.fold.kind != "session"]
-            known = {"run": streams, "session": store.sessions, "request": store.requests}
+            runs = [name for name, one in store.runs.items() if one.state.fold.kind != "session"]
+            known = {"run": runs, "stream": store.runs}
+            known |= {"session": store.sessions, "request": store.requests}
             found = [name for name in known.get(kind, store.artifacts) if first <= name <= last]
         return sorted(found)[:limit]
+
+    async def streams(self) -> int:
+        self._check()
+        with self._store.mutex:
+            return len(self._store.runs)
 
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         self._check()

@@ -244,13 +244,17 @@ class Reader:
         return self._rows(RequestRow, rest, (due_by, limit))
 
     def ids(self, kind: IdKind, first: str, last: str, limit: int) -> list[str]:
-        column, only = f"{kind}_id", " AND kind != 'session'" if kind == "run" else ""
+        table = "run" if kind == "stream" else kind
+        column, only = f"{table}_id", " AND kind != 'session'" if kind == "run" else ""
         found = self.all(
-            f"SELECT {column} FROM {kind}s WHERE {column} BETWEEN ? AND ?{only}"
+            f"SELECT {column} FROM {table}s WHERE {column} BETWEEN ? AND ?{only}"
             f" ORDER BY {column} LIMIT ?",
             (first, last, limit),
         )
         return [str(name) for (name,) in found]
+
+    def streams(self) -> int:
+        return int(self.all("SELECT count(*) FROM runs")[0][0])
 
     def artifact(self, artifact_id: str) -> ArtifactRow | None:
         return next(iter(self._rows(ArtifactRow, "WHERE artifact_id = ?", (artifact_id,))), None)

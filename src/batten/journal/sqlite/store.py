@@ -209,6 +209,9 @@ class SqliteJournal(JournalHandle):
     async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
         return self._read().ids(kind, first, last, limit)
 
+    async def streams(self) -> int:
+        return self._read().streams()
+
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._read().ledger(run_id)
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID, uuid5
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from batten.contract.envelope import Envelope
-from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.tracing import span_of, trace_of
 from batten.protocols.macp import events as ev
 from batten.protocols.macp.artifacts import ROOT_TRACE
 from batten.protocols.macp.events import CanonicalEvent, EventType, Source, Subject, Trace
+from batten.protocols.macp.ids import run_uuid
 from batten.protocols.macp.redaction import redact
 
 RUNS = Source(kind="macp-control-plane", name="run-manager")
@@ -51,11 +51,6 @@ class NormaliserState(Struct, kw_only=True):
     is_bound: bool = False
     is_hosted: bool = False
     """Whether the session is one of the runtime beside the service."""
-
-
-def run_uuid(run_id: str) -> str:
-    """A run's id as this protocol spells it."""
-    return to_uuid(run_id) if is_ulid(run_id) else str(uuid5(NAMESPACE_URL, run_id))
 
 
 _FREE = ("error", "errorMessage", "reason", "detail", "label", "decodedPayload", "payload")

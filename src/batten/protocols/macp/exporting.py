@@ -10,8 +10,8 @@ from batten.contract import facts as f
 from batten.contract.envelope import Envelope, payload
 from batten.contract.ids import to_uuid
 from batten.protocols.macp.artifacts import Artifact
-from batten.protocols.macp.emitting import run_uuid
 from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.ids import run_uuid
 from batten.protocols.macp.metrics import RunMetrics
 from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.redaction import redact

@@ -1,11 +1,11 @@
 """Pages of lists: all have their total."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.records import RunRecord
 
 
 class EventPage(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -16,14 +16,17 @@ class EventPage(Struct, frozen=True, kw_only=True, rename="camel"):
     """All that fit, on whatever page."""
     limit: int
     next_cursor: int | UnsetType = UNSET
-    """The last event's number, if the page is full: `afterSeq` of the next one."""
+    """`afterSeq` of the next page, if this one is full: of one run the last event's number, of all
+    runs its place among all events.
+    """
 
 
-class Page(Struct, frozen=True, kw_only=True):
-    """Runs, or entries of the audit log."""
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Runs that fit a filter."""
 
-    data: list[Any]
+    data: list[RunRecord]
     total: int
+    """All that fit, on whatever page."""
     limit: int
     offset: int
 

@@ -267,7 +267,7 @@ class App:
             row.route, door, authenticate, exchange.headers, peer[0] if peer else ""
         )
         if told:
-            exchange.also = (*exchange.also, *told)
+            exchange.also = (*exchange.also, *told) if exchange.also else told
         return principal
 
     def _find(self, exchange: _Exchange) -> tuple[_Row | None, list[str]]:

@@ -74,8 +74,8 @@ class ControlPlaneEdge:
 
 def _with_bearer(headers: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     """A key without `Bearer` before it counts too."""
-    given = headers.get(b"authorization", b"").strip()
-    if not given or b" " in given or given.lower() == b"bearer":
+    given = headers.get(b"authorization")
+    if given is None or b" " in given or not given or given.lower() == b"bearer":
         return headers
     return {**headers, b"authorization": b"Bearer " + given}
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from math import ceil
 
 from msgspec import Struct
 
@@ -65,6 +64,10 @@ class RateLimit:
         self._buckets[principal] = (left - 1, now)
 
 
+_ROUNDING_S = 1e-6
+"""More than a sum and a difference of times may be off."""
+
+
 class Throttle:
     """So many requests of a client in a window of time. A client whose window is over is forgotten,
     and the oldest one if there are too many: memory is bounded, whoever calls.
@@ -90,15 +93,15 @@ class Throttle:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def take(self, client: str) -> list[tuple[bytes, bytes]]:
+    def take(self, client: str) -> tuple[tuple[bytes, bytes], ...]:
         """Count a request; the headers that tell what is left. Raises `rate_limit_exceeded`."""
         if not self._limit:
-            return []
+            return ()
         now = self._clock()
         window = self._windows.get(client)
         if window is None or now >= window.ends_at:
             window = self._begin(client, now)
-        wait_s = max(1, ceil(window.ends_at - now))
+        wait_s = int(window.ends_at - now - _ROUNDING_S) + 1  # whole seconds, rounded up
         if not window.left:
             raise HttpError(
                 "rate_limit_exceeded",
@@ -106,12 +109,12 @@ class Throttle:
                 f" wait {wait_s} s",
                 headers=(("retry-after", str(wait_s)),),
             )
-        window.left -= 1
-        return [
+        window.left = left = window.left - 1
+        return (
             self._said,
-            (b"x-ratelimit-remaining", b"%d" % window.left),
+            (b"x-ratelimit-remaining", b"%d" % left),
             (b"x-ratelimit-reset", b"%d" % wait_s),
-        ]
+        )
 
     def _begin(self, client: str, now: float) -> "_Window":
         windows = self._windows

@@ -4,7 +4,9 @@ A small writer instead of a library: every series comes from the table or is giv
 their number is known before the first request.
 """
 
+import asyncio
 import re
+import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
@@ -12,6 +14,8 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 _PLANE_BUCKETS_S = frozenset((0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0))
 """Those that the control plane's histogram of requests has."""
+
+_FRESH_S = 0.1
 
 Number = float | int
 Labels = tuple[tuple[str, str], ...]
@@ -73,6 +77,8 @@ class Metrics:
         """`is_plane`: requests are told under the names of the control plane too."""
         self._is_plane = is_plane
         self._routes: dict[tuple[str, str], RouteTimes] = {}
+        self._refreshing = asyncio.Lock()
+        self._fresh_until = 0.0
         self._refreshes: list[Callable[[], Awaitable[None]]] = []
         self._read: dict[str, tuple[str, str, Callable[[], Number | Mapping[Labels, Number]]]] = {}
         self._histograms: dict[str, tuple[str, Histogram]] = {}
@@ -102,8 +108,16 @@ class Metrics:
         self._refreshes.append(refresh)
 
     async def refresh(self) -> None:
-        for refresh in self._refreshes:
-            await refresh()
+        """Renew what values are read from. Anybody may ask, so it is done ten times a second at
+        most, and once for all who ask together.
+        """
+        async with self._refreshing:
+            now = time.monotonic()
+            if now < self._fresh_until:
+                return
+            for refresh in self._refreshes:
+                await refresh()
+            self._fresh_until = time.monotonic() + _FRESH_S
 
     def text(self) -> str:
         """Everything, in Prometheus' text format 0.0.4."""

@@ -109,11 +109,8 @@ class PlaneCounts:
     async def _count(self, envelope: Envelope) -> None:
         fact = envelope.data
         if isinstance(fact, facts.RunQueued) and envelope.sequence <= 1:
-            run = self._runs[envelope.run_id] = _Run()
-            self._learn(run, fact)
-            self.transitions["queued"] += 1
-            if len(self._runs) > _MOST_RUNS:
-                del self._runs[next(iter(self._runs))]
+            self._learn(self._begin(envelope.run_id), fact)
+            self._enter("queued")
             return
         run = self._runs.get(envelope.run_id) or await self._recalled(envelope)
         match fact:
@@ -134,7 +131,7 @@ class PlaneCounts:
 
     async def _recalled(self, envelope: Envelope) -> _Run:
         """A run that began before this process did, or was forgotten."""
-        run = _Run()
+        run = self._begin(envelope.run_id)
         for stored in await self._journal.read(envelope.run_id, limit=_FIRST_FACTS):
             if stored.sequence >= envelope.sequence:
                 break
@@ -142,7 +139,12 @@ class PlaneCounts:
                 self._learn(run, decode(stored.body).data)
             except PeerError:
                 continue
-        self._runs[envelope.run_id] = run
+        return run
+
+    def _begin(self, run_id: str) -> _Run:
+        if len(self._runs) >= _MOST_RUNS:
+            del self._runs[next(iter(self._runs))]
+        run = self._runs[run_id] = _Run()
         return run
 
     def _learn(self, run: _Run, fact: facts.Fact) -> None:

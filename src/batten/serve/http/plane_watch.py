@@ -1,6 +1,7 @@
 """What readiness and metrics ask of the way to a runtime elsewhere."""
 
 import asyncio
+import time
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -10,6 +11,8 @@ from batten.serve.http.metrics import Histogram
 BreakerState = Literal["CLOSED", "OPEN", "HALF_OPEN"]
 BREAKER_LEVELS: dict[BreakerState, int] = {"CLOSED": 0, "HALF_OPEN": 1, "OPEN": 2}
 _HEALTH_S = 2.0
+_FRESH_S = 1.0
+"""How long an answer of the runtime counts: anybody may ask whether it is well."""
 
 
 class RuntimeState(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -82,6 +85,9 @@ class PlaneWatch:
         self.breaker: Breaker | None = None
         """Of the calls to any runtime, also to the one beside this service."""
         self.consumer: Consumer | None = None
+        self._asking = asyncio.Lock()
+        self._known: RuntimeState | None = None
+        self._known_until = 0.0
         self.calls = Histogram((0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0))
         """Seconds of each call, by method and status."""
 
@@ -91,15 +97,15 @@ class PlaneWatch:
         self.calls.observe(labels, seconds)
 
     async def runtime(self) -> RuntimeState:
-        if self.link is None:
+        """Whether the runtime answers, or did a moment ago."""
+        link = self.link
+        if link is None:
             return RuntimeState(ok=True, runtime_kind=self.kind, detail="beside this service")
-        try:
-            async with asyncio.timeout(_HEALTH_S):
-                told = await self.link.health()
-        except TimeoutError:
-            detail = f"no answer within {_HEALTH_S:g} s"
-            return RuntimeState(ok=False, runtime_kind=self.link.kind, detail=detail)
-        return RuntimeState(ok=told.ok, runtime_kind=told.runtime_kind, detail=told.detail)
+        async with self._asking:
+            if self._known is None or time.monotonic() >= self._known_until:
+                self._known = await _asked(link)
+                self._known_until = time.monotonic() + _FRESH_S
+            return self._known
 
     @property
     def breaker_state(self) -> BreakerState:
@@ -112,3 +118,13 @@ class PlaneWatch:
     @property
     def active_streams(self) -> int:
         return 0 if self.consumer is None else self.consumer.active
+
+
+async def _asked(link: Link) -> RuntimeState:
+    try:
+        async with asyncio.timeout(_HEALTH_S):
+            told = await link.health()
+    except TimeoutError:
+        detail = f"no answer within {_HEALTH_S:g} s"
+        return RuntimeState(ok=False, runtime_kind=link.kind, detail=detail)
+    return RuntimeState(ok=told.ok, runtime_kind=told.runtime_kind, detail=told.detail)

@@ -8,7 +8,7 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import PeerError
 from batten.journal.contract import Stored
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from batten.sinks.audit.entry import ActorType, NewEntry
 
 TYPES = frozenset(

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.envelope import Envelope, decode
@@ -18,6 +17,7 @@ from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.hecate.runs import Run, RunDetails, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
+from batten.serve.http.answers import Answers
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.kept import Kept, size_of
 from batten.serve.http.table import Call, Reply
@@ -26,15 +26,6 @@ from batten.session.history import envelopes_of, prompts_of
 _MIB = 1 << 20
 _LARGEST_VIEW = 128 << 10
 """Of a view without lists; what it holds does not grow with the run."""
-
-
-class _Answer(Struct, frozen=True):
-    """An answer, and the version of the store that it was made from."""
-
-    version: int
-    number: int
-    """How many were begun before it, and it."""
-    reply: Reply
 
 
 class Recorder(Protocol):
@@ -66,10 +57,7 @@ class Service:
         self._views: Kept[tuple[str, int], _Folding] = Kept(16 * _MIB)
         self._whole: Kept[tuple[str, int], RunView] = Kept(16 * _MIB)
         """Views with all steps of a run: a client pages through them."""
-        self._answers: Kept[str, _Answer] = Kept(8 * _MIB)
-        self._making: dict[str, asyncio.Event] = {}
-        """Answers that a request makes now; others that want the same wait for it."""
-        self._made = 0
+        self._answers = Answers(tasks.journal, 8 * _MIB)
         self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
         tasks.on_queued = self._take_new
 
@@ -87,30 +75,7 @@ class Service:
 
     async def cached(self, key: str, make: Callable[[], Awaitable[Struct]]) -> Reply:
         """The answer that `make` gives, made again only when anything in the store has changed."""
-        before = self._made
-        while True:
-            version = await self.journal.version()
-            known = self._answers.get(key)
-            # One that was begun after this request is new enough, whatever happened meanwhile.
-            if known is not None and (known.version == version or known.number > before):
-                return known.reply
-            making = self._making.get(key)
-            if making is None:
-                return await self._answer(key, version, make)
-            await making.wait()
-
-    async def _answer(self, key: str, version: int, make: Callable[[], Awaitable[Struct]]) -> Reply:
-        done = self._making[key] = asyncio.Event()
-        self._made += 1
-        number = self._made
-        try:
-            body = msgspec.json.encode(await make())
-            reply = Reply(body)
-            self._answers.keep(key, _Answer(version, number, reply), len(body))
-            return reply
-        finally:
-            del self._making[key]
-            done.set()
+        return await self._answers.get(key, make)
 
     @property
     def journal(self) -> Journal:

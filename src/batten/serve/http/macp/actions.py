@@ -2,23 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.errors import BattenError, CallerError, Conflict
 from batten.contract.facts import MacpRunArchived
 from batten.control.described.suspending import Wanted, change
-from batten.control.views.views import not_found
 from batten.journal.contract import RunRow
-from batten.protocols.macp.emitting import run_uuid
-from batten.protocols.macp.records import RunRecord
-from batten.protocols.macp.state import ProjectedState
+from batten.protocols.macp.ids import run_uuid
 from batten.serve.http.errors import HttpError
 from batten.serve.http.macp.runs import journal_run, run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
 from batten.session.history import prompts_of
+
+if TYPE_CHECKING:  # loaded with the first request
+    from batten.protocols.macp.records import RunRecord
+    from batten.protocols.macp.state import ProjectedState
 
 MOST_AT_ONCE = 200
 _SIDE_BY_SIDE = 16
@@ -46,15 +47,17 @@ class BatchItem(Struct, frozen=True, kw_only=True, rename="camel"):
 async def _row(service: RunService, run_id: str) -> RunRow:
     row = await service.journal.run(run_id)
     if row is None or row.kind == "session":
+        from batten.control.views.views import not_found
+
         raise not_found(run_id)
     return row
 
 
-async def cancel(call: Call) -> RunRecord:
+async def cancel(call: Call) -> "RunRecord":
     return await _cancel(call, run_id_of(call), call.body.reason or "")
 
 
-async def _cancel(call: Call, run_id: str, reason: str) -> RunRecord:
+async def _cancel(call: Call, run_id: str, reason: str) -> "RunRecord":
     service: RunService = call.service
     row = await _row(service, run_id)
     if row.outcome is None:
@@ -63,15 +66,15 @@ async def _cancel(call: Call, run_id: str, reason: str) -> RunRecord:
     return await service.views.record(run_id)
 
 
-async def suspend(call: Call) -> RunRecord:
+async def suspend(call: Call) -> "RunRecord":
     return await _change(call, "suspended")
 
 
-async def resume(call: Call) -> RunRecord:
+async def resume(call: Call) -> "RunRecord":
     return await _change(call, "running")
 
 
-async def _change(call: Call, wanted: Wanted) -> RunRecord:
+async def _change(call: Call, wanted: Wanted) -> "RunRecord":
     service: RunService = call.service
     run_id = run_id_of(call)
     record = await service.views.record(run_id)
@@ -92,11 +95,11 @@ async def _change(call: Call, wanted: Wanted) -> RunRecord:
     return await service.views.record(run_id)
 
 
-async def archive(call: Call) -> RunRecord:
+async def archive(call: Call) -> "RunRecord":
     return await _archive(call, run_id_of(call))
 
 
-async def _archive(call: Call, run_id: str) -> RunRecord:
+async def _archive(call: Call, run_id: str) -> "RunRecord":
     service: RunService = call.service
     record = await service.views.record(run_id)
     if record.archived_at is not None:
@@ -131,7 +134,7 @@ async def _delete(call: Call, run_id: str) -> None:
     await service.tasks.delete(row.task_id or "")
 
 
-async def rebuild(call: Call) -> ProjectedState:
+async def rebuild(call: Call) -> "ProjectedState":
     service: RunService = call.service
     return await service.views.rebuild(run_id_of(call))
 

@@ -13,7 +13,7 @@ from batten.protocols.macp.descriptor import (
     decode_descriptor,
     read_descriptor,
 )
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from batten.serve.http.macp.runs import run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Route
@@ -78,6 +78,7 @@ async def clone(call: Call) -> Created:
 async def created(service: RunService, made: Made, asker: Asker) -> Created:
     """The answer for a new run, or for the one that an idempotency key has made before."""
     if made.is_new:
+        service.observer.look()
         parent = parse_traceparent(asker.traceparent)
         return Created(
             run_id=run_uuid(made.run_id),

@@ -55,15 +55,6 @@ class Observing:
         """Runs in work whose stream is not connected."""
         return 0 if self._observer is None else self._observer.broken
 
-    @property
-    def reconnects(self) -> int:
-        return 0 if self._observer is None else self._observer.counts.reconnects
-
-    @property
-    def recoveries(self) -> int:
-        """Runs that were taken over from an observer that is gone."""
-        return 0 if self._observer is None else self._observer.counts.recoveries
-
     def look(self) -> None:
         """A run was queued, or asked to end: look at once."""
         if self._observer is not None:

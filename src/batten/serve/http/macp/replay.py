@@ -17,7 +17,7 @@ from batten.serve.http.validation import invalid
 
 if TYPE_CHECKING:  # loaded with the first request
     from batten.control.views.run_events import RunEvents
-    from batten.control.views.store import EventRow
+    from batten.control.views.tables import EventRow
     from batten.protocols.macp.replaying import ReplayDescriptor
     from batten.protocols.macp.state import ProjectedState
 

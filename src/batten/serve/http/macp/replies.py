@@ -4,6 +4,8 @@ from typing import Any
 
 from batten.control.observer.contract import Manifest, ModeInfo, Policy, Root, Verdict
 from batten.control.observer.link import RuntimeHealth
+from batten.control.views.agents import AgentMetrics
+from batten.control.views.dashboard import Overview
 from batten.protocols.macp.artifacts import Artifact
 from batten.protocols.macp.comparing import Comparison
 from batten.protocols.macp.descriptor import Created, Validated
@@ -12,7 +14,7 @@ from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.exporting import RunBundle
 from batten.protocols.macp.metrics import RunMetrics
 from batten.protocols.macp.outbound import OutboundMessage
-from batten.protocols.macp.pages import EventPage
+from batten.protocols.macp.pages import EventPage, RunPage
 from batten.protocols.macp.records import RunRecord
 from batten.protocols.macp.replaying import ReplayDescriptor
 from batten.protocols.macp.state import ProjectedState
@@ -23,6 +25,10 @@ from batten.serve.http.macp.observability import TraceSummary
 ACTIONS = ("cancel", "suspend", "resume", "archive")
 REMOVED = ("messages", "signal", "context")
 REPLIES: dict[str, Any] = {
+    "GET /runs": RunPage,
+    "GET /events": EventPage,
+    "GET /dashboard/overview": Overview,
+    "GET /dashboard/agents/metrics": list[AgentMetrics],
     "POST /runs": Created,
     "POST /runs/validate": Validated,
     "POST /runs/{id}/clone": Created,

@@ -1,17 +1,14 @@
 """The rows of a run: its record, its state and its canonical events."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
 from batten.serve.http.validation import instant, invalid
-
-if TYPE_CHECKING:  # loaded with the first request
-    from batten.protocols.macp.records import RunRecord
-    from batten.protocols.macp.state import ProjectedState
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -28,14 +25,25 @@ class EventParameters(Struct, frozen=True, kw_only=True, rename="camel"):
     """Only events of these types, separated by commas."""
 
 
-async def get(call: Call) -> "RunRecord":
+async def get(call: Call) -> Reply:
     service: RunService = call.service
-    return await service.views.record(run_id_of(call))
+    return await _answer(call, lambda run_id: service.views.record(run_id))
 
 
-async def state(call: Call) -> "ProjectedState":
+async def state(call: Call) -> Reply:
     service: RunService = call.service
-    return await service.views.state(run_id_of(call))
+    return await _answer(call, lambda run_id: service.views.state(run_id))
+
+
+async def _answer(call: Call, make: Callable[[str], Awaitable[Struct]]) -> Reply:
+    """An answer that depends on one run, made again when the run has changed."""
+    service: RunService = call.service
+
+    async def mark() -> Hashable:
+        run = await service.journal.run(run_id_of(call))
+        return run and (run.next_sequence, run.base_sequence)
+
+    return await service.answers.get(call.path, lambda: make(run_id_of(call)), mark)
 
 
 async def list_events(call: Call) -> Reply:
@@ -43,12 +51,11 @@ async def list_events(call: Call) -> Reply:
 
     service: RunService = call.service
     asked: EventParameters = call.query
-    types = "" if asked.type is UNSET else asked.type
     wanted = EventFilter(
         after_seq=asked.after_seq,
         after_ts=instant("afterTs", asked.after_ts),
         before_ts=instant("beforeTs", asked.before_ts),
-        types=frozenset(name.strip() for name in types.split(",") if name.strip()),
+        types=frozenset(names(asked.type)),
     )
     found = await service.views.events(run_id_of(call), wanted, asked.limit)
     rows = found.rows
@@ -76,6 +83,13 @@ def journal_run(run_id: str, field: str) -> str:
     if _UUID.fullmatch(run_id) is None:
         raise invalid("Validation failed (uuid is expected)", field)
     return journal_id(run_id)
+
+
+def names(given: str | UnsetType) -> tuple[str, ...]:
+    """What commas separate."""
+    return (
+        () if given is UNSET else tuple(one for name in given.split(",") if (one := name.strip()))
+    )
 
 
 def _row(path: str, handler: Any, summary: str, query: Any = None) -> Route:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -12,9 +13,10 @@ from batten.control.artifacts import Artifacts
 from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
+from batten.serve.http.answers import Answers
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.macp.observing import Observing
-from batten.serve.http.plane_watch import PlaneWatch
+from batten.serve.http.plane_watch import PlaneWatch, RuntimeState
 from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings
 
@@ -22,12 +24,13 @@ if TYPE_CHECKING:  # loaded with the first request
     from batten.control.described.cancelling import Cancelling
     from batten.control.described.creation import DescribedRuns
     from batten.control.described.runtimes import RuntimeClient
-    from batten.control.views.store import ViewStore
     from batten.control.views.views import Views
 
 _FILE = "views.db"
 _PAUSE_S = 1.0
 _SWEEP_S = 60.0
+_HEALTH_S = 1.0
+_MIB = 1 << 20
 _log = logging.getLogger("batten.views")
 
 
@@ -60,8 +63,9 @@ class RunService:
         self.watch.breaker = observer.link.breaker
         if settings.runtime_address:
             self.watch.link, self.watch.consumer = observer.link, observer
+        self.answers = Answers(journal, 32 * _MIB)
+        """Of runs and lists, encoded."""
         self._home = home
-        self._store: ViewStore | None = None
         self._views: Views | None = None
         self._described: DescribedRuns | None = None
         self._cancelling: Cancelling | None = None
@@ -70,6 +74,9 @@ class RunService:
         self.has_runtime: Callable[[], bool] = bool
         """Whether the runtime of this home runs beside the service."""
         self._wanted = asyncio.Event()
+        self._asking_health = asyncio.Lock()
+        self._health: RuntimeState | None = None
+        self._health_at = 0.0
 
     @property
     def views(self) -> "Views":
@@ -77,10 +84,17 @@ class RunService:
             from batten.control.views.store import ViewStore
             from batten.control.views.views import Views
 
-            self._store = ViewStore.open(self._home)
-            self._views = Views(self.journal, self._store)
+            self._views = Views(self.journal, ViewStore.open(self._home), self._home)
         self._wanted.set()
         return self._views
+
+    async def runtime_health(self) -> RuntimeState:
+        """How the runtime elsewhere is, asked at most once a second."""
+        async with self._asking_health:
+            if self._health is None or time.monotonic() - self._health_at > _HEALTH_S:
+                self._health = await self.watch.runtime()
+                self._health_at = time.monotonic()
+            return self._health
 
     @property
     def described(self) -> "DescribedRuns":
@@ -138,8 +152,8 @@ class RunService:
             try:
                 views = self.views
                 self._wanted.clear()
-                await views.forget_gone()
                 await views.catch_up()
+                await views.board.forget_gone()
             except BattenError as error:
                 _log.warning("views of runs are behind: %s", error)
             except Exception as error:  # reads do without; the service must go on
@@ -147,5 +161,5 @@ class RunService:
             await asyncio.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+        if self._views is not None:
+            self._views.close()

@@ -14,7 +14,7 @@ from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route, Stream
 
 if TYPE_CHECKING:  # loaded with the first request
-    from batten.control.views.store import EventRow
+    from batten.control.views.tables import EventRow
 
 _LATELY = 500
 """Events that a new channel begins with: readers that come together share them."""

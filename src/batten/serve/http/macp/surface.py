@@ -9,7 +9,9 @@ from batten.serve.http.macp import (
     admin,
     compare,
     creating,
+    dashboard,
     export,
+    listing,
     observability,
     removed,
     replay,
@@ -21,6 +23,8 @@ from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Surface
 
 _ROUTES = (
+    *listing.ROUTES,
+    *dashboard.ROUTES,
     *runs.ROUTES,
     *streams.ROUTES,
     *replay.ROUTES,
@@ -33,7 +37,7 @@ _ROUTES = (
     *runtime.ROUTES,
     *admin.ROUTES,
 )
-_PREFIXES = ("/runs", "/runtime", "/admin")
+_PREFIXES = ("/runs", "/events", "/dashboard", "/runtime", "/admin")
 """Each is a surface: an unknown path below it is answered in the control plane's shape."""
 
 
