@@ -60,6 +60,20 @@ async def logged(service: Service, path: str, count: int) -> list[Any]:
             await asyncio.sleep(0.02)
 
 
+async def test_a_sink_of_the_settings_is_told_of_the_very_first_run(
+    tmp_path: Path, receiver: HttpReceiver
+) -> None:
+    """Although its process starts after the service, and reads later."""
+    webhooks = {"first": {"url": receiver.url, "secret": "hmac-secret"}}
+    table = {"sinks": {"allow": ["127.0.0.0/8"], "webhooks": webhooks}}
+    flags = ("--auto-allow", "--settings", msgspec.json.encode(table).decode())
+    async with serving(tmp_path / "early", *flags) as early:
+        run_id = await played(early)
+        bodies = [msgspec.json.decode(one.body) for one in await receiver.wait_for(4)]
+    told = [body["event"] for body in bodies if body["journalId"] == run_id]
+    assert told == ["run.queued", "run.started", "run.completed"]
+
+
 async def test_a_subscription_is_told_of_runs_from_then_on(
     service: Service, receiver: HttpReceiver
 ) -> None:

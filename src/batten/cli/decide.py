@@ -233,9 +233,15 @@ def _runtime(opener: "SessionOpener") -> "Runtime":
     from batten.control.coordination.runtime import Runtime
     from batten.redact.redactor import Redactor
     from batten.redact.seal import SealKey
+    from batten.settings.control_plane import read_control_plane
 
-    redactor = Redactor.from_environment(opener.base.environ)
-    keeping = Keeping(opener.journal, redactor, partial(SealKey.load, opener.home))
+    environ = opener.base.environ
+    keeping = Keeping(
+        opener.journal,
+        Redactor.from_environment(environ),
+        partial(SealKey.load, opener.home),
+        read_control_plane(environ).macp_redact_patterns,
+    )
     return Runtime(keeping)
 
 

@@ -62,6 +62,9 @@ def runtime_parser() -> Parser:
         metavar="N",
         help=f"messages a minute of each sender; default: {_MESSAGES}, 0 for no limit",
     )
+    made.add_argument(
+        "--metrics", metavar="HOST:PORT", help="answer Prometheus here: http://HOST:PORT/metrics"
+    )
     made.add_argument("--leave-with-stdin", action="store_true", help="end when stdin is closed")
     return made
 
@@ -168,6 +171,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     from batten.redact.seal import SealKey
     from batten.serve.grpc.rates import Rates
     from batten.serve.grpc.server import serve_runtime
+    from batten.settings.control_plane import read_control_plane
 
     home = batten_home(environ, current_directory())
     os.makedirs(home, mode=0o700, exist_ok=True)
@@ -180,7 +184,12 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     stopping = _stopping(options)
     journal = SqliteJournal.open(home)
     try:
-        keeping = Keeping(journal, Redactor.from_environment(environ), partial(SealKey.load, home))
+        keeping = Keeping(
+            journal,
+            Redactor.from_environment(environ),
+            partial(SealKey.load, home),
+            read_control_plane(environ).macp_redact_patterns,
+        )
         registries = Registries(os.path.join(home, FILE), fixed)
         runtime = Runtime(keeping, registries, adopts=may_adopt)
         panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)
@@ -234,12 +243,14 @@ def listening_of(options: Namespace, environ: Mapping[str, str]) -> "Listening":
             code="config",
         )
     largest = environ.get("MACP_MAX_PAYLOAD_BYTES", "")
+    metrics = options.metrics or environ.get("MACP_METRICS_ADDR") or ""
     return Listening(
         host=host,
         port=port,
         tls_cert=_read(certificate),
         tls_key=_read(key),
         max_payload_bytes=int(largest) if largest.isdecimal() else MAX_PAYLOAD_BYTES,
+        metrics=_address(metrics, "--metrics") if metrics else None,
     )
 
 

@@ -70,3 +70,12 @@ def check_ambient(message: Message) -> None:
     assert isinstance(signal, Signal)
     if not signal.signal_type.strip():
         raise invalid("signal_type must not be blank")
+
+
+def session_of(message: Message) -> str:
+    """The session that a Signal or Progress belongs to; empty for none."""
+    if message.session_id or message.message_type != "Signal" or not message.payload:
+        return message.session_id
+    signal = read(SIGNAL, message.payload)
+    assert isinstance(signal, Signal)
+    return signal.correlation_session_id

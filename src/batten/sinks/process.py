@@ -9,10 +9,11 @@ from typing import Any
 
 from batten.control.pool import beat, leave_with_parent
 from batten.control.supervisor import Staff, Supervisor
+from batten.journal.contract import Journal
 from batten.journal.sqlite import SqliteJournal
 from batten.settings.reader import read_settings
 from batten.sinks.configuration import SinkSettings, configured_sinks, read_sinks
-from batten.sinks.running import Sinks
+from batten.sinks.running import Sinks, begin
 from batten.sinks.store import SinkStore
 from batten.sinks.wanted import has_sinks
 
@@ -85,6 +86,18 @@ class SinkProcess:
         self._environ = environ
         self._settings = settings
         self._supervisor = Supervisor(staff, lambda: None)
+
+    async def begin(self, journal: Journal) -> None:
+        """Let new sinks begin here: their process may start later than the first run."""
+        if not has_sinks(self._home, self._environ, self._settings):
+            return
+        store = SinkStore.open(self._home)
+        try:
+            settings = read_sinks(self._settings)
+            for sink in configured_sinks(settings, self._environ, store, self._home):
+                await begin(sink, journal, store)
+        finally:
+            store.close()
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -155,11 +155,18 @@ async def open_reader(
     sink: Sink, journal: Journal, store: SinkStore, *, since: int | None = None
 ) -> SinkReader:
     """Claim the sink and go on at its cursor. `since`: where a new sink begins."""
+    await begin(sink, journal, store, since=since)
+    lease = store.claim(sink.name)
+    return SinkReader(sink, journal, store, lease)
+
+
+async def begin(
+    sink: Sink, journal: Journal, store: SinkStore, *, since: int | None = None
+) -> None:
+    """Give a new sink its first cursor: what happens from now on is told, whoever reads for it."""
     if store.sink(sink.name) is None:
         begins = 0 if sink.from_start else since
         store.add(sink.name, await journal.position() if begins is None else begins)
-    lease = store.claim(sink.name)
-    return SinkReader(sink, journal, store, lease)
 
 
 async def close_reader(reader: SinkReader, store: SinkStore) -> None:

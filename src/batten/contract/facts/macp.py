@@ -42,6 +42,8 @@ class MacpSessionBound(Fact, frozen=True):
     semantics_rev: int
     """The revision of the rules that judge its messages."""
     extension: BoundMode | UnsetType = UNSET
+    redact: list[str] | UnsetType = UNSET
+    """Patterns of texts that canonical events of this run do not show."""
 
 
 class MacpMessageAccepted(Fact, frozen=True):

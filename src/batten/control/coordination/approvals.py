@@ -30,6 +30,7 @@ from batten.control.coordination.runtime import Runtime
 from batten.journal.recorder import Recorder
 from batten.session.requests import JournalRequests, known_request
 from batten.settings.contract import Settings
+from batten.settings.control_plane import read_control_plane
 from batten.wiring.opening import open_session
 from batten.wiring.spec import SessionSpec
 
@@ -122,7 +123,8 @@ class PanelRequests:
         """Hold the panel on an open question, and write its decision as the answer."""
         journal, redactor = recorder.journal, recorder.redactor
         row = await known_request(journal, await asked)
-        keeping = Keeping(journal, redactor, self._deps.seal_key)
+        patterns = read_control_plane(self._base.environ).macp_redact_patterns
+        keeping = Keeping(journal, redactor, self._deps.seal_key, patterns)
         opening = partial(open_session, journal=journal, home=self._deps.home)
         with suppress(Conflict):  # it was answered, or its time has passed
             question = await find_question(journal, row)

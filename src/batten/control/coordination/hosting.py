@@ -13,6 +13,7 @@ from batten.control.coordination.seat import Seat
 from batten.control.worker import Specify
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.settings.control_plane import read_control_plane
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
@@ -32,8 +33,12 @@ class _HostedPanels:
         self._specify = specify
 
     async def decide(self, question: PanelQuestion) -> Decided:
+        opener = self._opener
         keeping = Keeping(
-            self._opener.journal, self.redactor, partial(SealKey.load, self._opener.home)
+            opener.journal,
+            self.redactor,
+            partial(SealKey.load, opener.home),
+            read_control_plane(opener.base.environ).macp_redact_patterns,
         )
         base = await self._base(question)
         return await hold(

@@ -26,7 +26,7 @@ async def create_run(
         session_id=stream.session_id,
         first=True,
     )
-    first = [queued(), *opening_facts(session, worker_id, keeping.redactor)]
+    first = [queued(), *opening_facts(session, worker_id, keeping)]
     created = keeping.journal.create(run, [*first, *written.facts], bodies=written.bodies)
     with suppress(Conflict):  # left by a start whose run was refused
         await stored
@@ -45,7 +45,7 @@ async def claim_run(
         if row is None or row.status != "queued":
             raise Conflict(f"run {run_id} has a session", code="run_active")
         written = write_events([accepted], session, run_id, keeping)
-        opening = opening_facts(session, worker_id, keeping.redactor)
+        opening = opening_facts(session, worker_id, keeping)
         await journal.append(
             run_id, [*opening, *written.facts], fence=lease.fence, bodies=written.bodies
         )

@@ -21,7 +21,6 @@ from batten.coordination.payloads import (
     SESSION_START,
     SIGNAL,
     Commitment,
-    Signal,
     read,
 )
 from batten.coordination.policy.policy import PolicyDescriptor
@@ -48,6 +47,8 @@ class Keeping(Struct, frozen=True):
     journal: Journal
     redactor: Redactor
     seal_key: Callable[[], SealKey]
+    patterns: tuple[str, ...] = ()
+    """Texts that canonical events of new sessions do not show."""
 
 
 class Written(Struct, frozen=True):
@@ -57,7 +58,7 @@ class Written(Struct, frozen=True):
     bodies: list[Body]
 
 
-def bound(session: Session) -> facts.MacpSessionBound:
+def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
     """What a session is bound to, for its run's first facts."""
     policy, descriptor = session.policy.descriptor, session.descriptor
     extension: BoundMode | msgspec.UnsetType = UNSET
@@ -78,6 +79,7 @@ def bound(session: Session) -> facts.MacpSessionBound:
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
+        redact=list(patterns) or UNSET,
     )
 
 
@@ -159,7 +161,9 @@ def _write_accepted(
             accepted_at_unix_ms=event.at_ms,
             state=event.state,
             body=body,
-            metadata=keeping.redactor.authored.value(message.metadata)[0] or UNSET,
+            metadata=keeping.redactor.authored.value(message.metadata)[0]
+            if message.metadata
+            else UNSET,
             by_runtime=True if event.by_runtime else UNSET,
             **places,
         )
@@ -195,18 +199,11 @@ def write_payload(
     return {place: created.artifact_id}
 
 
-def session_of(message: Message) -> str:
-    """The session that a Signal or Progress belongs to; empty for none."""
-    if message.session_id or message.message_type != "Signal" or not message.payload:
-        return message.session_id
-    signal = read(SIGNAL, message.payload)
-    assert isinstance(signal, Signal)
-    return signal.correlation_session_id
-
-
 def write_ambient(message: Message, session: Session, run_id: str, keeping: Keeping) -> Written:
-    """The facts of a Signal or Progress that belongs to a session, without being part of it."""
-    written = Written([], [])
+    """The facts of a Signal or Progress that belongs to a session; none of a stranger's."""
+    written, panel = Written([], []), session.panel
+    if not panel.is_open and message.sender not in (panel.initiator, *panel.participants):
+        return written
     body, has_secret = _readable(message, session, keeping.redactor)
     places = write_payload(
         message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret

@@ -9,13 +9,12 @@ from batten.contract import facts
 from batten.contract.facts import Fact
 from batten.contract.ids import new_task_id, session_stream
 from batten.control.coordination.ids import SURFACE, journal_session
-from batten.control.coordination.records import bound
+from batten.control.coordination.records import Keeping, bound
 from batten.coordination.engine import Accepted, Changed, Event
 from batten.coordination.session import Session
 from batten.journal.appending import lease_end
 from batten.journal.contract import NewRun, RunRow
 from batten.journal.workers import has_exited, is_abandoned
-from batten.redact.redactor import Redactor
 
 LEASE_S = 60.0
 _LONGEST_INTENT = 4000
@@ -47,13 +46,13 @@ def queued(by: str = "", traceparent: str = "") -> facts.RunQueued:
     )
 
 
-def opening_facts(session: Session, worker_id: str, redactor: Redactor) -> list[Fact]:
+def opening_facts(session: Session, worker_id: str, keeping: Keeping) -> list[Fact]:
     """The facts between the run's first one and SessionStart."""
-    intent = redactor.authored.text(session.intent or session.descriptor.title)
+    intent = keeping.redactor.authored.text(session.intent or session.descriptor.title)
     return [
         _started(worker_id),
         facts.UserMessage(turn_index=0, text=intent[:_LONGEST_INTENT]),
-        bound(session),
+        bound(session, keeping.patterns),
     ]
 
 

@@ -102,7 +102,8 @@ def _tally(
 
 def tallies(projection: Projection) -> list[st.Tally]:
     people = projection.participants.values()
-    required = sum(one.role == "voter" for one in people) or len(people)
+    voters = sum(one.role == "voter" for one in people)
+    required = voters or projection.declared or len(people)
     return [
         _tally_of(proposal_id, [vote.side for vote in votes.values()], required)
         for proposal_id, votes in projection.votes.items()

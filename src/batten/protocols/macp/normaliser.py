@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
@@ -66,6 +66,12 @@ def _queued(emitter: Emitter, fact: f.RunQueued) -> None:
         agent_runs.queued(emitter, fact)
 
 
+def _pin(state: NormaliserState, patterns: list[str] | UnsetType) -> None:
+    """Hide these texts from here on."""
+    if patterns is not UNSET:
+        state.redact += [one for one in patterns if one not in state.redact]
+
+
 def _known(emitter: Emitter) -> None:
     """The session is known: tell what happened before."""
     state = emitter.state
@@ -89,8 +95,7 @@ def _started(emitter: Emitter, fact: f.RunStarted) -> None:
 def _described(emitter: Emitter, fact: f.MacpRunDescribed) -> None:
     state = emitter.state
     state.version = fact.normaliser
-    pinned = [] if fact.redact is UNSET else fact.redact
-    state.redact += [one for one in pinned if one not in state.redact]
+    _pin(state, fact.redact)
     state.session_id = fact.session_id
     session: Mapping[str, Any] = fact.descriptor.get("session") or {}
     runtime: Mapping[str, Any] = fact.descriptor.get("runtime") or {}
@@ -103,6 +108,7 @@ def _described(emitter: Emitter, fact: f.MacpRunDescribed) -> None:
 def _bound(emitter: Emitter, fact: f.MacpSessionBound) -> None:
     state = emitter.state
     state.session_id, state.mode, state.is_hosted = fact.session_id, fact.mode, True
+    _pin(state, fact.redact)
     _known(emitter)
     emitter.bound(
         ev.SessionBoundData(

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from batten.protocols.macp import decisions, graph
 from batten.protocols.macp import state as st
 from batten.protocols.macp.events import CanonicalEvent, EventType
-from batten.protocols.macp.json_values import number_of
+from batten.protocols.macp.json_values import number_of, object_of, texts_of
 from batten.protocols.macp.llm import cost_nanos, dollars
 from batten.protocols.macp.messages import field, first_text, payload_fields
+from batten.protocols.macp.payloads import read_json, text_of
 from batten.protocols.macp.standing import Projection
 from batten.protocols.macp.state import TERMINAL, ProjectedState
 
@@ -112,6 +113,7 @@ def _bound(projection: Projection, event: CanonicalEvent) -> None:
     if run.status not in TERMINAL:
         run.status = "binding_session"
     projection.initiator = data.get("initiator", "")
+    projection.declared = len(texts_of(data.get("participants")))
     projection.policy.policy_version = (
         projection.policy.policy_version or data.get("policyVersion") or ""
     )
@@ -186,7 +188,9 @@ def _count(projection: Projection, message_id: str, *, accepted: bool) -> None:
 
 
 def _emitted(projection: Projection, event: CanonicalEvent) -> None:
-    fields = payload_fields(event.data.get("decodedPayload"))
+    payload = payload_fields(event.data.get("decodedPayload"))
+    # What the protocol has no field for is in the signal's data.
+    fields = {**(object_of(read_json(text_of(payload.get("data")) or "")) or {}), **payload}
     _keep(
         projection.signals,
         st.Signal(
@@ -231,7 +235,7 @@ def _progress(projection: Projection, event: CanonicalEvent) -> None:
 def _artifact(projection: Projection, event: CanonicalEvent) -> None:
     linked, artifact_id = projection.trace.linked_artifacts, event.data["artifactId"]
     if artifact_id not in linked:
-        linked.append(artifact_id)
+        _keep(linked, artifact_id, st.MOST_ARTIFACTS)
 
 
 def _called(projection: Projection, event: CanonicalEvent) -> None:

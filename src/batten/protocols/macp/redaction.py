@@ -10,6 +10,8 @@ from batten.protocols.macp.json_values import list_of, object_of
 from batten.protocols.macp.payloads import text_of
 
 REDACTED = "[REDACTED]"
+_SHORTEST_BYTES = 24
+"""Characters of a text that may be bytes in base64; shorter ones are words."""
 
 
 def parse_patterns(setting: str) -> tuple[list[str], list[str]]:
@@ -21,20 +23,27 @@ def parse_patterns(setting: str) -> tuple[list[str], list[str]]:
     good: list[str] = []
     bad: list[str] = []
     for text in filter(None, map(str.strip, setting.split(","))):
-        spellings = [text, text.replace("\\\\", "\\")] if "\\\\" in text else [text]
-        for spelling in spellings:
-            try:
-                re.compile(spelling)
-            except re.error:
-                bad.append(spelling)
-            else:
-                good.append(spelling)
+        for spelling in _spellings(text):
+            (bad if _compile(spelling) is None else good).append(spelling)
     return good, bad
+
+
+def _spellings(text: str) -> list[str]:
+    return [text, text.replace("\\\\", "\\")] if "\\\\" in text else [text]
+
+
+def _compile(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        return None
 
 
 @lru_cache(maxsize=64)
 def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(re.compile, patterns))
+    """Those that are regular expressions: a run may have been pinned to others."""
+    spelled = dict.fromkeys(one for text in patterns for one in _spellings(text))
+    return tuple(filter(None, map(_compile, spelled)))
 
 
 def redact(value: Any, patterns: Sequence[str]) -> Any:
@@ -60,13 +69,14 @@ def _redact(value: Any, patterns: tuple[re.Pattern[str], ...]) -> Any:
     return value
 
 
-def _bytes(encoded: Any, patterns: tuple[re.Pattern[str], ...]) -> Any:
+def _bytes(encoded: Any, patterns: tuple[re.Pattern[str], ...], *, is_certain: bool = True) -> Any:
     """Bytes that are no text may hold one: every byte counts as a character."""
     try:
         text = b64decode(encoded, validate=True).decode("latin-1")
     except (TypeError, ValueError):
-        return _redact(encoded, patterns)
-    return b64encode(_replace(text, patterns).encode("latin-1")).decode()
+        return _redact(encoded, patterns) if is_certain else encoded
+    hidden = _replace(text, patterns)
+    return encoded if hidden == text else b64encode(hidden.encode("latin-1")).decode()
 
 
 def _text(text: str, patterns: tuple[re.Pattern[str], ...]) -> str:
@@ -75,6 +85,8 @@ def _text(text: str, patterns: tuple[re.Pattern[str], ...]) -> str:
         hidden = _replace(inner, patterns)
         if hidden != inner:
             return b64encode(hidden.encode()).decode()
+    elif len(text) >= _SHORTEST_BYTES:
+        text = _bytes(text, patterns, is_certain=False)
     return _replace(text, patterns)
 
 

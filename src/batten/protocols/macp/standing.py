@@ -32,6 +32,8 @@ class Projection(Struct, kw_only=True):
     totals: st.LlmTotals = field(default_factory=st.LlmTotals)
     cost_nanos: int = 0
     initiator: str = ""
+    declared: int = 0
+    """Participants that the session declared."""
     emitted: dict[str, int] = {}
     """The last event that each participant emitted, by its number."""
     votes: dict[str, dict[str, Vote]] = {}

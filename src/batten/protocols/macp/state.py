@@ -29,6 +29,7 @@ MOST_CALLS = 100
 MOST_PROGRESS = 100
 MOST_SIGNALS = 200
 MOST_EDGES = 300
+MOST_ARTIFACTS = 1000
 """The newest ones are kept."""
 
 

@@ -100,6 +100,7 @@ async def service(
         is_closed=plane.settings.is_closed,
     )
     try:
+        await sinks.begin(opener.journal)
         async with asyncio.TaskGroup() as group:
             staffs = (supervisor, printing, coordination)
             own: tuple[Duty, ...] = (reconciler, Sweeper(tasks), retention, fanout, sinks)

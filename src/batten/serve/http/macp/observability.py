@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # loaded with the first request
     from batten.protocols.macp.outbound import OutboundMessage
 
 _encode = msgspec.json.Encoder().encode
+_PIECE = 1 << 16
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -81,12 +82,16 @@ async def _messages(service: RunService, run_id: str) -> AsyncGenerator["Outboun
 
 
 async def json_array(source: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
-    """The values of a source as an array, without holding them all."""
-    separator = b"["
+    """The values of a source as an array, in pieces: they are never all in memory."""
+    piece = b"["
+    separator = b""
     async for value in source:
-        yield separator + _encode(value)
+        piece += separator + _encode(value)
         separator = b","
-    yield b"[]" if separator == b"[" else b"]"
+        if len(piece) >= _PIECE:
+            yield piece
+            piece = b""
+    yield piece + b"]"
 
 
 async def list_artifacts(call: Call) -> Download:
