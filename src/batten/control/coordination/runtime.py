@@ -300,10 +300,12 @@ class Runtime:
             )
         except BaseException as error:
             self._forget(held)
-            created.set_exception(_not_found(message.session_id))
+            exists = rules.already_exists(message.session_id)
+            is_taken = isinstance(error, Conflict)
+            created.set_exception(exists if is_taken else _not_found(message.session_id))
             created.exception()  # it may have no waiter
-            if isinstance(error, Conflict):
-                raise rules.already_exists(message.session_id) from error
+            if is_taken:
+                raise exists from error
             raise
         held.tail = None
         created.set_result(None)
