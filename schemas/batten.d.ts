@@ -2432,6 +2432,8 @@ export interface MacpSessionBoundData {
   /** The revision of the rules that judge its messages. */
   semantics_rev: number;
   extension?: MacpSessionBoundDataBoundMode;
+  /** Patterns of texts that canonical events of this run do not show. */
+  redact?: Array<string>;
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }

@@ -134,6 +134,20 @@ def is_entitled(engine: Engine, sender: str, who: str) -> bool:
 def test_engine_accepts_only_what_its_table_allows_and_replays_equal(
     mode: str, data: st.DataObject
 ) -> None:
+    check_table_and_replay(mode, data)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", list(RULES))
+@given(data=st.data())
+@settings(max_examples=2000, deadline=None)
+def test_engine_accepts_only_what_its_table_allows_in_thousands_of_sessions(
+    mode: str, data: st.DataObject
+) -> None:
+    check_table_and_replay(mode, data)
+
+
+def check_table_and_replay(mode: str, data: st.DataObject) -> None:
     rules = data.draw(st.sampled_from(RULES[mode]))
     engine, first = new_session(mode, rules, data.draw(st.booleans()))
     now, events = NOW_MS, list[Event]()

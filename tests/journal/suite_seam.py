@@ -244,6 +244,36 @@ class Queueing(WithJournal):
             await journal.create(refused, [QUEUED])
         assert await journal.run(refused.run_id) is None
 
+    async def test_a_session_may_be_held_to_one_run_for_ever(self, journal: Journal) -> None:
+        session_id = await _session_of(journal, (await held_session(journal)).run_id)
+        lease = await started(journal, session_id=session_id, first=True)
+        await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+        refused = new_run(session_id=session_id, worker_id="", first=True)
+        with pytest.raises(Conflict) as error:
+            await journal.create(refused, [QUEUED])
+        assert error.value.code == "session_used"
+        assert await journal.run(refused.run_id) is None
+        nowhere = new_run(session_id=new_session_id(), worker_id="", first=True)
+        with pytest.raises(NotFound, match="deleted"):
+            await journal.create(nowhere, [QUEUED])
+
+    async def test_runs_that_wait_for_a_session_are_for_no_worker(self, journal: Journal) -> None:
+        waiting = replace(QUEUED, kind="coordination")
+        made = [new_run(kind="coordination", worker_id="") for _ in range(3)]
+        for new in made:
+            await journal.create(new, [waiting])
+        other = new_run(worker_id="")
+        await journal.create(other, [QUEUED])
+        assert [row.run_id for row in await journal.queued()] == [other.run_id]
+        ids = [new.run_id for new in made]
+        assert [row.run_id for row in await journal.awaited()] == ids
+        assert [row.run_id for row in await journal.awaited(limit=2)] == ids[:2]
+        lease = await journal.claim(ids[0], "w-1")
+        assert [row.run_id for row in await journal.awaited()] == ids[1:]
+        await journal.append(ids[0], [FINISHED], fence=lease.fence)
+        await journal.release(lease)
+        assert [row.run_id for row in await journal.awaited()] == ids[1:]
+
     async def test_facts_for_the_session_are_stored_with_the_new_run_or_not_at_all(
         self, journal: Journal
     ) -> None:

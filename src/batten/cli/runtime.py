@@ -62,6 +62,9 @@ def runtime_parser() -> Parser:
         metavar="N",
         help=f"messages a minute of each sender; default: {_MESSAGES}, 0 for no limit",
     )
+    made.add_argument(
+        "--metrics", metavar="HOST:PORT", help="answer Prometheus here: http://HOST:PORT/metrics"
+    )
     made.add_argument("--leave-with-stdin", action="store_true", help="end when stdin is closed")
     return made
 
@@ -240,12 +243,14 @@ def listening_of(options: Namespace, environ: Mapping[str, str]) -> "Listening":
             code="config",
         )
     largest = environ.get("MACP_MAX_PAYLOAD_BYTES", "")
+    metrics = options.metrics or environ.get("MACP_METRICS_ADDR") or ""
     return Listening(
         host=host,
         port=port,
         tls_cert=_read(certificate),
         tls_key=_read(key),
         max_payload_bytes=int(largest) if largest.isdecimal() else MAX_PAYLOAD_BYTES,
+        metrics=_address(metrics, "--metrics") if metrics else None,
     )
 
 

@@ -29,7 +29,8 @@ async def claimable(journal: Journal) -> list[RunRow]:
     rows: dict[str, RunRow] = {}
     after: str | None = None
     while page := await journal.runs(status="queued", after=after, limit=_PAGE):
-        rows |= {row.run_id: row for row in page if not row.worker_id}
+        free = (row for row in page if not row.worker_id and row.kind != "coordination")
+        rows |= {row.run_id: row for row in free}
         after = page[-1].run_id
     for request in await journal.pending_requests(due_by=timestamp()):
         row = await journal.run(request.run_id)

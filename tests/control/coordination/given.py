@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from batten.control.coordination.clock import now_ms
 from batten.control.coordination.records import Keeping
-from batten.control.coordination.runtime import Runtime, now_ms
+from batten.control.coordination.runtime import Runtime
 from batten.journal.sqlite import SqliteJournal
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey

@@ -129,15 +129,15 @@ async def test_what_it_declines_is_told_to_the_model_and_the_run_goes_on(tmp_pat
 
 
 async def test_what_is_not_decided_in_time_is_denied_and_the_run_goes_on(tmp_path: Path) -> None:
-    at = place(tmp_path, [NEVER], timeout_s=1)
+    at = place(tmp_path, [NEVER], timeout_s=2)
     async with asyncio.timeout(PATIENCE_S), at.working():
         row = await at.ended(await at.started(touching(tmp_path, "error")))
-    resolved = [fact for fact in await at.facts(row) if isinstance(fact, ApprovalResolved)]
+    [request] = await at.journal.requests(row.run_id)
     at.opener.close()
     assert not (at.workspace / "made").exists()
     assert row.status == "completed"
-    assert [one.decision for one in resolved] == ["rejected"]
-    assert "its time has passed" in resolved[0].comment
+    # Closed by whoever held the panel, or by the run's worker before the run was parked.
+    assert (request.decision, request.status) in [("rejected", "answered"), (None, "timed_out")]
 
 
 async def test_a_question_that_no_worker_looks_after_is_denied_at_its_deadline(

@@ -1,6 +1,8 @@
 """Views are folds: kept, dropped or read from the middle, they are the same."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -248,6 +250,38 @@ async def test_state_at_any_event_is_the_fold_up_to_it(
         assert store.snapshots(run_id) == kept
         for _, body in kept:
             assert state_of(STATES.decode(body).projection).timeline.latest_seq <= len(events)
+
+
+async def test_a_rebuilt_run_has_the_rows_it_had_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SNAPSHOT_EVERY", 10)
+    facts = observed(*(said("ann", "Signal", signal_type="x") for _ in range(250)), finished())
+    async with opened(tmp_path) as (journal, store, views):
+        run_id = await stored_run(journal, facts)
+        await stored_run(journal, long_session())
+        await views.catch_up()
+        kept = [store.all_kept(view.name) for view in VIEWS]
+        snapshots, unkept = store.snapshots(run_id), await answers(views, run_id)
+        # Another process: a second library in this one would drop SQLite's locks.
+        spoil = "; ".join(
+            f"UPDATE {table} SET body = '{{}}' WHERE run_id = '{run_id}'"
+            for table in ("kept", "events", "snapshots")
+        )
+        script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
+        command = [sys.executable, "-c", script, str(tmp_path / "views.db"), spoil]
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=30)
+        again = Views(journal, store, str(tmp_path))
+        state = await again.rebuild(run_id)
+        assert msgspec.json.encode(state) == unkept[0]
+        assert [store.all_kept(view.name) for view in VIEWS] == kept
+        assert store.snapshots(run_id) == snapshots
+        assert await answers(again, run_id) == unkept
+        await journal.append(run_id, [f.MacpRunArchived(by="ann")], fence=None)
+        await again.catch_up()
+        record = await again.record(run_id)
+        assert (record.tags[-1], record.archived_at) == ("archived", record.updated_at)
+        assert record.last_event_seq == state.timeline.latest_seq
 
 
 async def test_a_late_state_reads_only_the_facts_after_its_snapshot(tmp_path: Path) -> None:

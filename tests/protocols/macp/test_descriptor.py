@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from batten.contract.errors import CallerError, Conflict, NotFound
-from batten.protocols.macp.descriptor import is_session_id, read_descriptor
+from batten.protocols.macp.descriptor import (
+    CloneRun,
+    cloned,
+    concealed,
+    is_session_id,
+    read_descriptor,
+)
 from batten.protocols.macp.errors import STATUSES, body_of, error_body, runtime_error
 
 
@@ -48,6 +54,33 @@ def test_the_documented_request_is_read() -> None:
     assert descriptor.tags == ["production"]
     assert descriptor.idempotency_key == "unique-key"
     assert read(given() | {"mode": "sandbox"}).tags == ["production", "sandbox"]
+
+
+def test_a_clone_keeps_what_it_does_not_change_and_drops_key_and_session() -> None:
+    original = given(sessionId="9b2f0c1a-5d1e-4c7b-8a3f-0123456789ab")
+    plain = msgspec.to_builtins(cloned(original, CloneRun()))
+    execution = {
+        name: value for name, value in original["execution"].items() if name != "idempotencyKey"
+    }
+    assert plain == {**given(), "execution": execution}
+    changed = cloned(original, CloneRun(tags=[], context={"a": 1}))
+    assert (changed.tags, changed.metadata["context"]) == ([], {"a": 1})
+    assert changed.metadata["cancelCallback"] == original["session"]["metadata"]["cancelCallback"]
+
+
+def test_a_callback_s_secret_is_concealed_and_nothing_else() -> None:
+    shown = concealed(given())
+    assert shown["session"]["metadata"]["cancelCallback"]["bearer"] == "[redacted]"
+    callback = {"url": "http://initiator/cancel"}
+    assert concealed(body := given(metadata={"cancelCallback": callback})) is body
+    assert concealed(body := given(metadata={})) is body
+
+
+def test_deep_metadata_is_refused() -> None:
+    deep: Any = "x"
+    for _ in range(70):
+        deep = {"a": deep}
+    assert "nests more than" in refusal(given(metadata=deep)).message
 
 
 REFUSED: list[tuple[Any, str]] = [

@@ -109,15 +109,15 @@ async def test_a_quorum_that_cannot_be_reached_declines(tmp_path: Path) -> None:
 
 
 async def test_nobody_who_answers_in_time_means_denied(tmp_path: Path) -> None:
-    at = reviewed(tmp_path, connected=["ann"], timeout_s=1)
+    at = reviewed(tmp_path, connected=["ann"], timeout_s=2)
     with runtime(tmp_path):
         async with asyncio.timeout(PATIENCE_S), at.working():
             row = await at.ended(await at.started(touching(tmp_path, "error")))
-    answers = await resolutions(at, row)
+    [request] = await at.journal.requests(row.run_id)
     at.opener.close()
     assert row.status == "completed"
-    assert [one.decision for one in answers] == ["rejected"]
-    assert "its time has passed" in answers[0].comment
+    # Closed by the runtime, or by the worker, if that was not yet done with parking the run.
+    assert (request.decision, request.status) in [("rejected", "answered"), (None, "timed_out")]
 
 
 async def test_votes_survive_the_kill_of_the_runtime(tmp_path: Path) -> None:

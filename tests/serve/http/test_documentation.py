@@ -28,7 +28,11 @@ ROOT = Path(__file__).resolve().parents[3]
 TOY = openapi(surfaces(Boxes()), "1")
 
 _READING = frozenset(
-    f"POST /runs/{rest}" for rest in ("validate", "compare", "batch/export", "{id}/replay")
+    (
+        *("POST /runs/compare", "POST /runs/batch/export", "POST /runs/{id}/replay"),
+        "POST /runs/validate",
+        *(f"POST /runs/{{id}}/{name}" for name in ("messages", "signal", "context")),
+    )
 )
 """Routes that change nothing, although they have a body."""
 

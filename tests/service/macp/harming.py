@@ -1,6 +1,7 @@
 """A session of a runtime elsewhere, followed by a real server, while all of them are harmed."""
 
 import asyncio
+import fcntl
 import os
 import random
 import signal
@@ -153,6 +154,12 @@ class Campaign:
         os.kill(pid, signal.SIGSTOP)
         await asyncio.sleep(self.random.uniform(0.05, 1.2))  # calls give up after 0.5
         os.kill(pid, signal.SIGCONT)
+
+    def stop_between_writes(self, pid: int) -> None:
+        """Stop a process that does not hold the store, which would stop all others too."""
+        with open(self.service.stage.home / "journal.db.lock", "rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.kill(pid, signal.SIGSTOP)
 
     async def ended(self, run_id: str, talk: Talk) -> list[dict[str, Any]]:
         """Let the talk end; the canonical events of its run, once that has ended too."""

@@ -153,12 +153,12 @@ async def test_another_server_goes_on_while_the_first_is_stopped_and_is_not_dist
         second = Service(first.stage, ("--workers", "0", "--no-runtime"))
         await second.start()
         try:
-            os.kill(first.pid, signal.SIGSTOP)
-            starts = frozenset({facts.RunStarted.TYPE})
-            await campaign.until(run_id, starts, 2)
+            await asyncio.to_thread(campaign.stop_between_writes, first.pid)
+            await campaign.until(run_id, frozenset({facts.RunStarted.TYPE}), 2)
             await asyncio.to_thread(talk.hear, 5)
             os.kill(first.pid, signal.SIGCONT)
             await asyncio.to_thread(talk.hear, 5)
             assert await campaign.check(run_id, talk) > 10
         finally:
+            os.kill(first.pid, signal.SIGCONT)
             await second.stop()

@@ -8,7 +8,7 @@ from batten.contract.ids import new_run_id
 from batten.journal.contract import Lease, NewRun
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import this_worker
-from batten.protocols.macp.emitting import run_uuid
+from batten.protocols.macp.ids import run_uuid
 from tests.protocols.macp.making import described, finished, queued, said, snapshot, started
 from tests.service.serving import Service
 

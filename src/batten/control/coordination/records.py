@@ -161,7 +161,9 @@ def _write_accepted(
             accepted_at_unix_ms=event.at_ms,
             state=event.state,
             body=body,
-            metadata=keeping.redactor.authored.value(message.metadata)[0] or UNSET,
+            metadata=keeping.redactor.authored.value(message.metadata)[0]
+            if message.metadata
+            else UNSET,
             by_runtime=True if event.by_runtime else UNSET,
             **places,
         )

@@ -19,6 +19,7 @@ from batten.contract.ids import new_run_id
 from batten.control.coordination import store
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
+from batten.control.coordination.clock import now_ms
 from batten.control.coordination.held import HeldSession
 from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
@@ -35,9 +36,10 @@ from batten.control.coordination.run_facts import (
     ending_facts,
     taken_over,
 )
+from batten.control.coordination.together import Together
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
-from batten.coordination.engine import Event
+from batten.coordination.engine import Accepted, Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient, session_of
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
@@ -50,10 +52,6 @@ _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Runtime:
@@ -74,8 +72,11 @@ class Runtime:
         self.clock = clock
         self.lifecycle: Broadcast[Lifecycle] = Broadcast(64)
         self.signals: Broadcast[Heard] = Broadcast(256)
+        self.on_change: Callable[[Lifecycle], object] = lambda change: None
+        self.replay_mismatches = 0
         self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
         self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
+        self._together = Together()
         self._worker_id = this_worker()
         self._operators = OperatorRequests(keeping.journal)
 
@@ -102,15 +103,17 @@ class Runtime:
                 return False
             held = await self._claimed(stored, row)
         except (BattenError, AssertionError) as error:
+            self.replay_mismatches += 1
             _log.error("session of run %s cannot be taken over: %s", row.run_id, error)
             return False
         if held.lease is None:
             return False
-        self._sessions[stored.engine.session.session_id] = held
+        session_id = stored.engine.session.session_id
+        self._sessions[session_id] = held
         await self._advance(held)
         if row.cancel_requested:
             await self._heed(held, await cancel_request(self.journal, row.run_id))
-        return True
+        return self.holds(session_id)
 
     async def run(self) -> None:
         """Expire sessions whose time has passed and renew leases, until cancelled."""
@@ -297,10 +300,12 @@ class Runtime:
             )
         except BaseException as error:
             self._forget(held)
-            created.set_exception(_not_found(message.session_id))
+            exists = rules.already_exists(message.session_id)
+            is_taken = isinstance(error, Conflict)
+            created.set_exception(exists if is_taken else _not_found(message.session_id))
             created.exception()  # it may have no waiter
-            if isinstance(error, Conflict):
-                raise rules.already_exists(message.session_id) from error
+            if is_taken:
+                raise exists from error
             raise
         held.tail = None
         created.set_result(None)
@@ -380,9 +385,13 @@ class Runtime:
         written = write_events(events, session, held.run_id, self.keeping)
         ending = ending_facts(session, events)
         written.facts.extend([*extra, *ending])
-        await self._store(held, written, is_last=bool(ending))
+        last = events[-1] if events else None
+        sender = last.message.sender if isinstance(last, Accepted) else ""
+        await self._store(held, written, sender=sender, is_last=bool(ending))
 
-    async def _store(self, held: HeldSession, written: Written, *, is_last: bool = False) -> None:
+    async def _store(
+        self, held: HeldSession, written: Written, *, sender: str = "", is_last: bool = False
+    ) -> None:
         lease = held.lease
         if lease is None:
             raise StoreDamaged(f"run {held.run_id} is not held by this process")
@@ -393,6 +402,8 @@ class Runtime:
         if is_last:
             held.lease = None
         try:
+            if sender:
+                await self._together.gather(held.run_id + sender)
             await receipt
         except BattenError:
             self._forget(held)
@@ -470,7 +481,9 @@ class Runtime:
             self._tell(event.state, held)
 
     def _tell(self, kind: str, held: HeldSession) -> None:
-        self.lifecycle.publish(Lifecycle(kind, held.engine.session, self.clock()))
+        change = Lifecycle(kind, held.engine.session, self.clock())
+        self.on_change(change)
+        self.lifecycle.publish(change)
 
 
 def _not_found(session_id: str) -> Rejection:

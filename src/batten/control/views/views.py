@@ -65,12 +65,12 @@ class Views:
         self.board.close()
         self._store.close()
 
-    async def catch_up(self, views: Sequence[View[Any]] = VIEWS) -> None:
-        """Fold all facts of the journal into these views, and commit; others get their turns."""
+    async def catch_up(self) -> None:
+        """Fold all facts of the journal into every view, and commit; others get their turns."""
         is_behind = True
         while is_behind:
-            async with self._keeping:  # page by page: a reader need not wait for all views
-                is_behind = await self._advance(views)
+            async with self._keeping:  # page by page: readers that wait for one view go first
+                is_behind = await self._advance(VIEWS)
 
     async def _advance(self, views: Sequence[View[Any]]) -> bool:
         """Fold a page into those views that are farthest behind. False if nothing is left."""
@@ -112,7 +112,9 @@ class Views:
         if await self._journal.position() - self._store.position(view.name) <= _FAR_BEHIND:
             return
         try:
-            await self.catch_up((view,))
+            async with self._keeping:
+                while await self._advance((view,)):
+                    pass
         except BattenError as error:
             _log.warning("a view is folded in memory: %s", error)
 

@@ -15,6 +15,7 @@ from batten.control.coordination.runtime import Runtime
 from batten.coordination.envelope import MAX_PAYLOAD_BYTES
 from batten.coordination.rejection import Rejection
 from batten.serve.grpc import wire
+from batten.serve.grpc.exposition import serve_metrics
 from batten.serve.grpc.identity import Authenticator
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.service import RuntimeService
@@ -38,6 +39,8 @@ class Listening(Struct, frozen=True, kw_only=True):
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     max_streams: int = 1024
     """Calls at once on one connection."""
+    metrics: tuple[str, int] | None = None
+    """Where Prometheus is answered over HTTP, if anywhere; port 0 for a free one."""
 
 
 def is_loopback(host: str) -> bool:
@@ -73,7 +76,8 @@ async def serve_runtime(
         await server.start()
         looking = group.create_task(runtime.run())
         try:
-            yield address
+            async with serve_metrics(service.counts, listening.metrics):
+                yield address
         finally:
             await health.enter_graceful_shutdown()
             await server.stop(_GRACE_S)
@@ -117,14 +121,14 @@ def _handlers(service: RuntimeService) -> Any:
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
-            method.name: _handler(method, getattr(service, method.name))
+            method.name: _handler(method, getattr(service, method.name), service)
             for method in described.methods
             if hasattr(service, method.name)
         },
     )
 
 
-def _handler(method: Any, call: Callable[..., Any]) -> Any:
+def _handler(method: Any, call: Callable[..., Any], service: RuntimeService) -> Any:
     factory: Any = import_module("google.protobuf.message_factory")
     read = factory.GetMessageClass(method.input_type).FromString
     write = factory.GetMessageClass(method.output_type).SerializeToString
@@ -132,7 +136,7 @@ def _handler(method: Any, call: Callable[..., Any]) -> Any:
     if method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(call, **types)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(call), **types)
+        return grpc.unary_stream_rpc_method_handler(_streaming(call, service), **types)
     return grpc.unary_unary_rpc_method_handler(_answering(call), **types)
 
 
@@ -149,12 +153,15 @@ def _answering(call: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return answer
 
 
-def _streaming(call: Callable[..., Any]) -> Callable[[Any, Any], AsyncIterator[Any]]:
+def _streaming(
+    call: Callable[..., Any], service: RuntimeService
+) -> Callable[[Any, Any], AsyncIterator[Any]]:
     async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async with aclosing(call(request, context)) as responses:
-                async for response in responses:
-                    yield response
+            with service.counts.stream():
+                async with aclosing(call(request, context)) as responses:
+                    async for response in responses:
+                        yield response
         except Rejection as rejection:
             await abort(context, rejection)
 

@@ -7,14 +7,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+from msgspec.structs import replace
+
 from batten.contract.errors import BattenError
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
 from batten.control.coordination.runtime import Runtime
-from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, check_shape
+from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, Message, check_shape
 from batten.coordination.rejection import Rejection, forbidden
 from batten.coordination.session import Session
 from batten.serve.grpc import wire
+from batten.serve.grpc.counts import RuntimeCounts
 from batten.serve.grpc.identity import Authenticator, Identity
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.status import abort, internal
@@ -42,6 +45,7 @@ class RuntimeService:
         self._rates = rates
         self._group = group
         self._max_payload_bytes = max_payload_bytes
+        self.counts = RuntimeCounts(runtime)
 
     def identify(self, context: Any) -> Identity:
         """Who calls. Raises `UNAUTHENTICATED`."""
@@ -70,8 +74,7 @@ class RuntimeService:
         envelope = request.envelope
         ids = (envelope.session_id, envelope.message_id)
         try:
-            check_shape(wire.read_message(envelope, envelope.sender), self._max_payload_bytes)
-            answer = await self._send(envelope, self.identify(context))
+            answer = await self._send(self._read(envelope), self.identify(context))
         except Rejection as rejection:
             return wire.core.SendResponse(ack=wire.nack(rejection, *ids))
         except BattenError as error:
@@ -79,19 +82,28 @@ class RuntimeService:
             return wire.core.SendResponse(ack=wire.nack(internal(), *ids))
         return wire.core.SendResponse(ack=wire.ack(answer, *ids))
 
-    async def _send(self, envelope: Any, identity: Identity) -> Answer:
-        """Carry a message out. Raises `Rejection`."""
-        if envelope.sender not in ("", identity.sender):
-            raise Rejection(
-                "UNAUTHENTICATED", f"the envelope names {envelope.sender}, not {identity.sender}"
-            )
-        message = wire.read_message(envelope, identity.sender)
+    def _read(self, envelope: Any) -> Message:
+        message = wire.read_message(envelope)
         check_shape(message, self._max_payload_bytes)
-        starts = message.message_type == "SessionStart"
-        identity.check_mode(message.mode.strip(), starts=starts)
-        self._rates.check(identity.sender, starts=starts)
-        sending = self._runtime.send(message, max_open=identity.max_open_sessions)
-        return await self._carry_out(sending)
+        return message
+
+    async def _send_envelope(self, envelope: Any, identity: Identity) -> Answer:
+        return await self._send(self._read(envelope), identity)
+
+    async def _send(self, message: Message, identity: Identity) -> Answer:
+        """Carry a message out. Raises `Rejection`."""
+        with self.counts.message(message):
+            if message.sender not in ("", identity.sender):
+                raise Rejection(
+                    "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
+                )
+            if not message.sender:
+                message = replace(message, sender=identity.sender)
+            starts = message.message_type == "SessionStart"
+            identity.check_mode(message.mode.strip(), starts=starts)
+            self._rates.check(identity.sender, starts=starts)
+            sending = self._runtime.send(message, max_open=identity.max_open_sessions)
+            return await self._carry_out(sending)
 
     async def _carry_out(self, work: Awaitable[Answer]) -> Answer:
         """Await work that goes on when the client leaves. Raises its `BattenError`."""
@@ -110,8 +122,11 @@ class RuntimeService:
     async def StreamSession(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
         try:
             identity = self.identify(context)
-            stream = SessionStream(self._runtime, identity, context, self._send, self._view)
-            fatal = await stream.run(requests)
+            stream = SessionStream(
+                self._runtime, identity, context, self._send_envelope, self._view
+            )
+            with self.counts.stream():
+                fatal = await stream.run(requests)
         except Rejection as rejection:
             fatal = rejection
         except BaseExceptionGroup as errors:

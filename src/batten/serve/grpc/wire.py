@@ -29,15 +29,15 @@ _INSTRUCTIONS = (
 )
 
 
-def read_message(envelope: Any, sender: str) -> Message:
-    """An envelope as the message of an authenticated sender."""
+def read_message(envelope: Any) -> Message:
+    """An envelope as a message."""
     return Message(
         macp_version=envelope.macp_version,
         mode=envelope.mode,
         message_type=envelope.message_type,
         message_id=envelope.message_id,
         session_id=envelope.session_id,
-        sender=sender,
+        sender=envelope.sender,
         timestamp_unix_ms=envelope.timestamp_unix_ms,
         payload=envelope.payload,
     )

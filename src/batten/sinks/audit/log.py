@@ -6,6 +6,7 @@ what it tells of: deleting a session removes none of its entries. Where old entr
 the base holds the number and the hash of the last of them, and the chain is verified from there.
 """
 
+import asyncio
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,6 +122,7 @@ class AuditLog:
                     continue
                 self._add(found)
                 self._db.execute("UPDATE head SET position = ?", (page[-1].position,))
+            await asyncio.sleep(0)  # a long journal does not keep requests waiting
 
     def _position(self) -> int:
         with side_faults(self._db.filename):
