@@ -63,7 +63,7 @@ async def ask(
     """
     store = ViewStore.open(home)
     feed = Facts(facts)
-    with closing(store), closing(Tail(feed, str(home))) as tail:
+    with closing(store), closing(Tail(feed, store.file)) as tail:
         since = 0
         for place in sorted({*keep} - {0}):
             keep_facts(store, [one for one in facts if since < one.position <= place], since, place)

@@ -18,8 +18,8 @@ from batten.contract.envelope import Envelope
 from batten.contract.errors import NotFound
 from batten.contract.ids import from_uuid, new_run_id
 from batten.control.coordination.ids import journal_session
+from batten.control.views import file as file_module
 from batten.control.views import folding as module
-from batten.control.views import store as store_module
 from batten.control.views.dashboard import range_query
 from batten.control.views.folds import STATES, VIEWS, View
 from batten.control.views.listing import RunQuery
@@ -91,7 +91,7 @@ def test_a_fold_stored_anywhere_and_gone_on_with_is_the_fold_of_all(
 @asynccontextmanager
 async def opened(home: Path) -> AsyncGenerator[tuple[SqliteJournal, ViewStore, Views]]:
     journal, store = SqliteJournal.open(home), ViewStore.open(home)
-    views = Views(journal, store, str(home))
+    views = Views(journal, store)
     try:
         yield journal, store, views
     finally:
@@ -202,7 +202,7 @@ async def test_a_list_far_behind_keeps_what_it_folds(tmp_path: Path) -> None:
 async def test_a_list_is_read_although_nothing_can_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_BUSY_MS", 1)
+    monkeypatch.setattr(file_module, "_BUSY_MS", 1)
     async with opened(tmp_path) as (journal, store, views):
         with closing(new_connection(str(tmp_path / "views.db"))) as other:
             notes = [said("ann", "Signal", signal_type="x") for _ in range(2_500)]
@@ -218,7 +218,7 @@ async def test_a_list_is_read_although_nothing_can_be_kept(
 async def test_two_keepers_do_not_count_twice(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, store, views):
         other_store = ViewStore.open(tmp_path)
-        other = Views(journal, other_store, str(tmp_path))
+        other = Views(journal, other_store)
         run_id = await stored_run(journal, observed())
         await views.catch_up()
         await other.catch_up()
@@ -271,7 +271,7 @@ async def test_a_rebuilt_run_has_the_rows_it_had_and_goes_on(
         script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
         command = [sys.executable, "-c", script, str(tmp_path / "views.db"), spoil]
         await asyncio.to_thread(subprocess.run, command, check=True, timeout=30)
-        again = Views(journal, store, str(tmp_path))
+        again = Views(journal, store)
         state = await again.rebuild(run_id)
         assert msgspec.json.encode(state) == unkept[0]
         assert [store.all_kept(view.name) for view in VIEWS] == kept

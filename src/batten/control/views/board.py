@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from batten.control.views.agents import AgentMetrics, read_agents
 from batten.control.views.dashboard import Dated, Query, read_numbers
+from batten.control.views.file import ViewFile
 from batten.control.views.folds import EVENTS, RUNS, View
 from batten.control.views.listing import RunList, RunQuery, read_events, read_runs
 from batten.control.views.store import EventFilter, EventList
@@ -24,7 +25,7 @@ class Board:
     def __init__(
         self,
         journal: Journal,
-        home: str,
+        file: ViewFile,
         approach: Callable[[View[Any]], Awaitable[None]],
         forget: Callable[[Sequence[str]], None],
     ) -> None:
@@ -32,7 +33,7 @@ class Board:
         self._journal = journal
         self._approach = approach
         self._forget = forget
-        self._tail = Tail(journal, home)
+        self._tail = Tail(journal, file)
         self._asking = asyncio.Lock()
 
     def close(self) -> None:

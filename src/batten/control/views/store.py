@@ -12,6 +12,8 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
+from batten.contract.errors import StoreBusy
+from batten.control.views.file import FILE, ViewFile
 from batten.control.views.folding import Change
 from batten.control.views.folds import EVENTS, RUNS, STATES, VIEWS, S, View
 from batten.control.views.tables import (
@@ -22,12 +24,7 @@ from batten.control.views.tables import (
     Schema,
     run_row,
 )
-from batten.journal.sqlite.database import Database, connection
-from batten.journal.sqlite.faults import side_faults
-
-REMEDY = "remove it, and it is made again from the journal"
-FILE = "views.db"
-_BUSY_MS = 10_000
+from batten.journal.sqlite.database import Database
 
 
 class Kept(Struct, frozen=True):
@@ -95,28 +92,32 @@ class Moved(Exception):
     """Another process has moved the view on."""
 
 
-def open_file(home: str | os.PathLike[str], flags: int) -> Database:
-    """A connection to the file of a home."""
-    path = os.path.join(home, FILE)
-    with side_faults(path, REMEDY):
-        db = connection(path, flags)
-        db.set_busy_timeout(_BUSY_MS)
-        return db
-
-
 class ViewStore:
     """One process's handle. Not for several threads."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, file: ViewFile, db: Database) -> None:
+        self.file = file
         self._db = db
 
     @classmethod
     def open(cls, home: str | os.PathLike[str]) -> "ViewStore":
-        """Open the file in this home, creating it; views of other versions are dropped."""
+        """Open the file in this home, creating it or making a damaged one again; views of other
+        versions are dropped.
+        """
         os.makedirs(home, mode=0o700, exist_ok=True)
+        try:
+            return cls._open(home)
+        except StoreBusy:
+            if os.path.exists(os.path.join(home, FILE)):
+                raise
+            return cls._open(home)
+
+    @classmethod
+    def _open(cls, home: str | os.PathLike[str]) -> "ViewStore":
         path = os.path.join(home, FILE)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        store = cls(open_file(home, apsw.SQLITE_OPEN_READWRITE))
+        file = ViewFile(home)
+        store = cls(file, file.connect(apsw.SQLITE_OPEN_READWRITE))
         try:
             store._prepare()
         except BaseException:
@@ -125,7 +126,7 @@ class ViewStore:
         return store
 
     def _prepare(self) -> None:
-        with side_faults(self._db.filename, REMEDY):
+        with self.file.faults():
             self._db.pragma("journal_mode", "wal")
             self._db.pragma("synchronous", 1)
         if self._layout() != LAYOUT:
@@ -147,7 +148,7 @@ class ViewStore:
 
     @contextmanager
     def _writing(self) -> Generator[Database]:
-        with side_faults(self._db.filename, REMEDY):
+        with self.file.faults():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -159,7 +160,7 @@ class ViewStore:
     @contextmanager
     def reading(self) -> Generator[None]:
         """All reads inside see the same commit."""
-        with side_faults(self._db.filename, REMEDY):
+        with self.file.faults():
             self._db.execute("BEGIN")
             try:
                 yield
@@ -167,7 +168,7 @@ class ViewStore:
                 self._db.execute("COMMIT")
 
     def _all(self, query: str, bindings: Sequence[Any] = ()) -> list[Any]:
-        with side_faults(self._db.filename, REMEDY):
+        with self.file.faults():
             return self._db.execute(query, bindings).fetchall()
 
     def version(self, view: str) -> str:
@@ -197,7 +198,13 @@ class ViewStore:
             forget_rows(db, ("kept", *(one for tables in ROWS.values() for one in tables)), run_ids)
 
     def kept(self, view: str, run_id: str) -> Kept | None:
-        return read_kept(self._db, "main", view, run_id)
+        with self.file.faults():
+            return read_kept(self._db, "main", view, run_id)
+
+    def decoded(self, view: View[S], body: bytes) -> S:
+        """A stored state."""
+        with self.file.faults():
+            return view.decode(body)
 
     def all_kept(self, view: str) -> list[Kept]:
         query = "SELECT run_id, sequence, seq, body FROM kept WHERE view = ? ORDER BY run_id"
@@ -279,11 +286,10 @@ def _drop_tables(db: Database) -> None:
 
 
 def read_kept(db: Database, schema: Schema, view: str, run_id: str) -> Kept | None:
-    with side_faults(db.filename, REMEDY):
-        found = db.execute(
-            f"SELECT run_id, sequence, seq, body FROM {schema}.kept WHERE view = ? AND run_id = ?",
-            (view, run_id),
-        ).fetchall()
+    found = db.execute(
+        f"SELECT run_id, sequence, seq, body FROM {schema}.kept WHERE view = ? AND run_id = ?",
+        (view, run_id),
+    ).fetchall()
     return Kept(*found[0]) if found else None
 
 

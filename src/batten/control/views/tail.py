@@ -13,20 +13,14 @@ from typing import Any, Protocol, TypeVar, Unpack
 import apsw
 from msgspec import Struct
 
+from batten.control.views.file import ViewFile
 from batten.control.views.folding import Folding, fold_in_slices
 from batten.control.views.folds import EVENTS, RUNS, View
-from batten.control.views.store import (
-    REMEDY,
-    forget_rows,
-    newest,
-    open_file,
-    write_changes,
-)
+from batten.control.views.store import forget_rows, newest, write_changes
 from batten.control.views.tables import ROWS, TAIL, TAIL_TABLES
 from batten.journal.contract import Stored
 from batten.journal.filters import FeedFilters
 from batten.journal.sqlite.database import Database
-from batten.journal.sqlite.faults import side_faults
 
 T = TypeVar("T")
 _PAGE = 500
@@ -62,11 +56,11 @@ class _Span(Struct):
 
 
 class Tail:
-    """One reader at a time. The file of the views must exist before the first use."""
+    """One reader at a time."""
 
-    def __init__(self, feed: Feed, home: str) -> None:
+    def __init__(self, feed: Feed, file: ViewFile) -> None:
         self._feed = feed
-        self._home = home
+        self._file = file
         self._db: Database | None = None
         self._spans = {view.name: _Span() for view in (RUNS, EVENTS)}
         self._mutex = threading.Lock()
@@ -82,12 +76,12 @@ class Tail:
     def _transaction(self) -> Generator[Database]:
         with self._mutex:
             if self._db is None:
-                db = open_file(self._home, apsw.SQLITE_OPEN_READONLY)
-                with side_faults(db.filename, REMEDY):
+                db = self._file.connect(apsw.SQLITE_OPEN_READONLY)
+                with self._file.faults():
                     db.execute(TAIL_TABLES)
                 self._db = db
             db = self._db
-            with side_faults(db.filename, REMEDY):
+            with self._file.faults():
                 db.execute("BEGIN")
                 try:
                     yield db

@@ -49,7 +49,7 @@ _log = logging.getLogger("batten.views")
 class Views:
     """The views of one home."""
 
-    def __init__(self, journal: Journal, store: ViewStore, home: str) -> None:
+    def __init__(self, journal: Journal, store: ViewStore) -> None:
         self._journal = journal
         self._store = store
         self._cached: dict[str, list[Any]] = {}
@@ -58,8 +58,13 @@ class Views:
         self._cached_at = 0
         """The position of these views then."""
         self._keeping = asyncio.Lock()
-        self.board = Board(journal, home, self._approach, self.forget)
+        self.board = Board(journal, store.file, self._approach, self.forget)
         """What tells of all runs."""
+
+    @property
+    def are_there(self) -> bool:
+        """False once their file was removed: open them again."""
+        return self._store.file.is_there
 
     def close(self) -> None:
         self.board.close()
@@ -100,7 +105,10 @@ class Views:
         if cached is not None:
             return cached
         rows = [(view, self._store.kept(view.name, run_id)) for view in self._cached_of]
-        return [view.state() if row is None else view.decode(row.body) for view, row in rows]
+        return [
+            view.state() if row is None else self._store.decoded(view, row.body)
+            for view, row in rows
+        ]
 
     def _remember(self, changes: dict[str, Change]) -> None:
         self._cached.update({run_id: change.states for run_id, change in changes.items()})
@@ -145,7 +153,7 @@ class Views:
         if run.next_sequence - (-1 if kept is None else kept.sequence) > _FAR_BEHIND:
             await self._approach(view)
             kept = self._store.kept(view.name, run_id)
-        state = view.state() if kept is None else view.decode(kept.body)
+        state = view.state() if kept is None else self._store.decoded(view, kept.body)
         made: list[CanonicalEvent] = []
         while page := await self._read(run_id, state.sequence, _PAGE):
             for stored in page:
@@ -176,7 +184,7 @@ class Views:
         if not is_whole(await self._journal.run(run_id)):
             raise not_found(run_id)
         body = self._store.snapshot(run_id, seq)
-        folded = StateFold() if body is None else STATES.decode(body)
+        folded = StateFold() if body is None else self._store.decoded(STATES, body)
         while folded.projection.timeline.latest_seq < seq:
             page = await self._read(run_id, folded.sequence, SNAPSHOT_EVERY)
             if not page:

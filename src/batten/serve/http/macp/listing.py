@@ -7,10 +7,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from batten.serve.http.macp.runs import journal_run, names
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
-from batten.serve.http.validation import instant
+from batten.serve.http.validation import instant, invalid
 
 _LARGEST = 2**53 - 1
 """Numbers that every client can read."""
+_MOST_TAGS = 100
 Status = Literal[
     "queued", "starting", "binding_session", "running", "completed", "failed", "cancelled"
 ]
@@ -54,6 +55,13 @@ class EventsParameters(Struct, frozen=True, kw_only=True, rename="camel"):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
 
 
+def _tags(given: str | UnsetType) -> tuple[str, ...]:
+    tags = tuple(dict.fromkeys(names(given)))
+    if len(tags) > _MOST_TAGS:
+        raise invalid(f"`tags` names {len(tags)} tags: at most {_MOST_TAGS} can be asked for")
+    return tags
+
+
 async def list_runs(call: Call) -> Reply:
     service: RunService = call.service
     asked: RunParameters = call.query
@@ -63,7 +71,7 @@ async def list_runs(call: Call) -> Reply:
 
         query = RunQuery(
             status=None if asked.status is UNSET else asked.status,
-            tags=names(asked.tags),
+            tags=_tags(asked.tags),
             # Runs have whole milliseconds: later than a part of one is at the next or later.
             created_after=instant("createdAfter", asked.created_after, is_down=True),
             created_before=instant("createdBefore", asked.created_before),

@@ -80,11 +80,12 @@ class RunService:
 
     @property
     def views(self) -> "Views":
-        if self._views is None:
+        if self._views is None or not self._views.are_there:
             from batten.control.views.store import ViewStore
             from batten.control.views.views import Views
 
-            self._views = Views(self.journal, ViewStore.open(self._home), self._home)
+            # Whoever still reads the removed file closes it by letting go of it.
+            self._views = Views(self.journal, ViewStore.open(self._home))
         self._wanted.set()
         return self._views
 
