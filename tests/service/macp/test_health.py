@@ -11,7 +11,19 @@ from batten.serve.http.server import ServeOptions, open_server
 from batten.serve.http.system import System, with_system
 from tests.serve.http.toy import Boxes, surfaces
 from tests.serve.http.wire import Answer, clients
+from tests.service.macp.plane import planes
 from tests.service.serving import PATIENCE_S, Service
+
+
+async def test_a_service_is_ready_once_the_runtime_beside_it_runs(tmp_path: Path) -> None:
+    async with planes(tmp_path) as plane, asyncio.timeout(PATIENCE_S):
+        while (answer := await plane.service.request("GET", "/readyz")).status != 200:
+            waits_for = "the runtime beside this service does not run yet"
+            assert answer.json["checks"]["runtime"] == waits_for
+            assert answer.json["runtime"]["ok"] is False
+        assert answer.json["checks"]["runtime"] == "ok"
+        assert answer.json["runtime"]["detail"] == "beside this service"
+        assert (await plane.get("/runtime/health"))["ok"] is True
 
 
 async def test_d34_health_has_the_members_of_both_shapes(service: Service) -> None:
@@ -32,7 +44,7 @@ async def test_d34_health_has_the_members_of_both_shapes(service: Service) -> No
             "circuitBreaker": "ok",
         },
         "database": "ok",
-        "runtime": {"ok": True, "runtimeKind": "rust", "detail": "beside this service"},
+        "runtime": {"ok": True, "runtimeKind": "none", "detail": "this service has no runtime"},
         "streamConsumer": "ok",
         "circuitBreaker": "CLOSED",
     }

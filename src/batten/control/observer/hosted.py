@@ -12,7 +12,9 @@ _LONGEST = 4096
 class HostedRuntime:
     """One token for each start of the server; the address changes when the process is replaced."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_wanted: bool = True) -> None:
+        self.is_wanted = is_wanted
+        """Whether the service has such a process at all."""
         self.token = secrets.token_urlsafe(32)
         self.address = ""
         """Empty until the process has told it."""

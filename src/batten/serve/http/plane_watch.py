@@ -1,4 +1,4 @@
-"""What readiness and metrics ask of the way to a runtime elsewhere."""
+"""What readiness and metrics ask of the runtime, elsewhere or beside this service."""
 
 import asyncio
 import time
@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from batten.control.observer.hosted import HostedRuntime
 from batten.serve.http.metrics import Histogram
 
 BreakerState = Literal["CLOSED", "OPEN", "HALF_OPEN"]
@@ -76,12 +77,15 @@ class Consumer(Protocol):
 
 
 class PlaneWatch:
-    """Without a runtime elsewhere everything is well: there is nothing that could be down."""
+    """Looks at the runtime elsewhere or beside this service; without any, all is well."""
 
     def __init__(self, kind: str) -> None:
         """`kind`: the kind of runtime that the settings name."""
         self.kind = kind
         self.link: Link | None = None
+        """To the runtime elsewhere, if there is one."""
+        self.hosted: HostedRuntime | None = None
+        """The one beside this service."""
         self.breaker: Breaker | None = None
         """Of the calls to any runtime, also to the one beside this service."""
         self.consumer: Consumer | None = None
@@ -100,12 +104,20 @@ class PlaneWatch:
         """Whether the runtime answers, or did a moment ago."""
         link = self.link
         if link is None:
-            return RuntimeState(ok=True, runtime_kind=self.kind, detail="beside this service")
+            return self._beside()
         async with self._asking:
             if self._known is None or time.monotonic() >= self._known_until:
                 self._known = await _asked(link)
                 self._known_until = time.monotonic() + _FRESH_S
             return self._known
+
+    def _beside(self) -> RuntimeState:
+        if self.hosted is None or not self.hosted.is_wanted:
+            return RuntimeState(ok=True, runtime_kind="none", detail="this service has no runtime")
+        if not self.hosted.address:
+            detail = "the runtime beside this service does not run yet"
+            return RuntimeState(ok=False, runtime_kind=self.kind, detail=detail)
+        return RuntimeState(ok=True, runtime_kind=self.kind, detail="beside this service")
 
     @property
     def breaker_state(self) -> BreakerState:

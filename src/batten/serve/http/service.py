@@ -80,7 +80,7 @@ async def service(
     supervisor = Supervisor(staff, lambda: reconciler.look())
     forking = replace(staff, commands=(callers,), memory_mib=0)
     printing = Supervisor(forking, lambda: reconciler.look())
-    hosted = HostedRuntime()
+    hosted = HostedRuntime(is_wanted=bool(runtime))
     coordination = _beside(forking, runtime, hosted)
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     retention = Retention(opener.home, tasks.seal_key, policy)

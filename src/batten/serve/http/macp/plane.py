@@ -46,6 +46,7 @@ class ControlPlane:
         )
         self.runs.callback_hosts = callback_hosts
         self.runs.has_runtime = lambda: bool(hosted.address)
+        self.runs.watch.hosted = hosted
         tasks.on_removed = self.runs.forget
         keeping = DataRetention(opener.home, self.settings, telling)
         overdue = Overdue(opener.journal, self.settings.session_poll_timeout_ms)
