@@ -10,6 +10,7 @@ describes; and it is never a 5xx. Half of the requests name things that exist.
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -34,6 +35,7 @@ from tests.serve.http.fuzzing import (
     name_known,
     operations_of,
 )
+from tests.service.macp.plane import free_port
 
 PATIENCE_S = 60
 OPERATIONS = operations_of(openapi(published(), "1"))
@@ -102,14 +104,21 @@ class Running:
         body = {"kind": "image", "run_id": run_id, "body_base64": "aGVsbG8=", "mime_type": "a/b"}
         self.known[0]["artifact_id"] = str(self.send("POST", "/artifacts", body)["id"])
 
+    def until_the_runtime_answers(self) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not self.session.get(f"{self.url}/runtime/health", timeout=PATIENCE_S).json()["ok"]:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    stage = Stage(tmp_path_factory.mktemp("service"))
+    stage = Stage(tmp_path_factory.mktemp("service"), {"THROTTLE_LIMIT": "0"})
     command = (sys.executable, "-m", "batten", "serve", "--port", "0", "--workers", "1")
+    bind = ("--runtime-bind", f"127.0.0.1:{free_port()}")
     with (stage.directory / "serve.err").open("wb") as errors:
         process = subprocess.Popen(
-            (*command, "--sandbox", "none"),
+            (*command, *bind, "--sandbox", "none"),
             env=stage.environ,
             cwd=stage.directory,
             stdin=subprocess.DEVNULL,
@@ -122,6 +131,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             url = process.stdout.readline().decode().removeprefix("listening on ").strip()
             service = Running(stage, url, session)
             service.seed()
+            service.until_the_runtime_answers()
             yield service
         finally:
             process.terminate()

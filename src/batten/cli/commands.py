@@ -324,6 +324,13 @@ def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:
     sinks.add_argument("--json", action="store_true", help=_JSON)
     sinks.add_argument("--settings", metavar="JSON|FILE", help="of `run`: settings beside files")
     sinks.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="HOST|RANGE",
+        help="of `run`: where webhooks may go besides public addresses and sinks.allow",
+    )
+    sinks.add_argument(
         "--leave-with-stdin", action="store_true", help="of `run`: end when stdin is closed"
     )
 

@@ -224,21 +224,26 @@ def _refuse(error: BattenError) -> int:
     return exit_code(outcome_of_error(error))
 
 
-def _sinks_command(base: SessionSpec) -> tuple[str, ...]:
+def _sinks_command(base: SessionSpec, host: str) -> tuple[str, ...]:
     command = (sys.executable, "-m", "batten", "sinks", "run", "--leave-with-stdin")
-    return command if base.settings is None else (*command, "--settings", base.settings)
+    allowed = (f"--allow={one}" for one in _local(host))
+    named = () if base.settings is None else ("--settings", base.settings)
+    return (*command, *allowed, *named)
 
 
 def _callback_hosts(
     host: str, environ: Mapping[str, str], sinks: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Where an initiator may be that is not at a public address: as for webhooks and tools, and on
-    this machine if nobody else can reach the service.
-    """
+    """Where an initiator may be that is not at a public address: as for webhooks and tools."""
+    tools = environ.get("BATTEN_HTTP_ALLOW", "").split(",")
+    return (*sinks.get("allow", ()), *tools, *_local(host))
+
+
+def _local(host: str) -> tuple[str, ...]:
+    """This machine, if nobody else can reach the service: who reaches it needs no help of ours."""
     from batten.serve.http.guard import is_loopback
 
-    named = (*sinks.get("allow", ()), *environ.get("BATTEN_HTTP_ALLOW", "").split(","))
-    return (*named, "127.0.0.0/8", "::1") if is_loopback(host) else named
+    return ("127.0.0.0/8", "::1") if is_loopback(host) else ()
 
 
 def _serve(
@@ -281,7 +286,7 @@ def _serve(
         memory_mib=options.worker_memory,
     )
     beside = SinkProcess(
-        replace(staff, commands=(_sinks_command(base),), memory_mib=0),
+        replace(staff, commands=(_sinks_command(base, options.host),), memory_mib=0),
         opener.home,
         environ,
         table,

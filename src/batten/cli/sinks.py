@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from batten.cli import current_directory
 from batten.cli.amounts import local
@@ -23,8 +24,9 @@ async def manage_sinks(options: Namespace) -> int:
     home = batten_home(os.environ, current_directory())
     if options.action == "run":
         return await _run(home, options)
-    if options.leave_with_stdin:
-        raise UsageError("--leave-with-stdin belongs to `batten sinks run`")
+    if options.leave_with_stdin or options.allow:
+        flag = "--allow" if options.allow else "--leave-with-stdin"
+        raise UsageError(f"{flag} belongs to `batten sinks run`")
     if not SinkStore.exists(home):
         if options.action in ("list", "dead", "log"):
             say("batten: nothing was told to anybody from this home; see docs/sinks.md")
@@ -50,6 +52,7 @@ async def _run(home: str, options: Namespace) -> int:
         raise UsageError("`batten sinks run` reads for all sinks and takes no name")
     environ = dict(os.environ)
     settings = sink_settings(home, environ, current_directory(), options.settings)
+    settings = replace(settings, allow=(*settings.allow, *options.allow))
     log = log_to_stderr(Redactor.from_environment(environ).text)
     try:
         pipe = sys.stdin.fileno() if options.leave_with_stdin else None

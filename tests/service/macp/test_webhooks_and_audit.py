@@ -42,10 +42,22 @@ async def test_a_webhook_is_made_listed_changed_and_removed(service: Service) ->
     assert (await service.request("GET", "/webhooks")).json == []
 
 
+async def test_a_service_on_loopback_tells_receivers_beside_it_without_further_settings(
+    tmp_path: Path,
+) -> None:
+    async with http_receiver() as receiver, serving(tmp_path, "--auto-allow") as service:
+        asked = {"url": receiver.url, "events": ["run.completed"], "secret": "hmac-secret"}
+        assert (await service.request("POST", "/webhooks", asked)).status == 201
+        run = await service.started(service.stage.scenario([say("Hi."), end()]))
+        await run.ended()
+        [told] = await receiver.wait_for(1)
+        assert msgspec.json.decode(told.body)["runId"] == to_uuid(run.run_id)
+
+
 async def test_a_receiver_gets_the_documented_bodies_signed(tmp_path: Path) -> None:
     async with (
         http_receiver() as receiver,
-        serving(tmp_path, "--auto-allow", "--settings", ALLOW) as service,
+        serving(tmp_path, "--auto-allow") as service,
     ):
         wanted = ["run.started", "run.completed", "run.failed", "run.cancelled"]
         asked = {"url": receiver.url, "events": wanted, "secret": "hmac-secret"}

@@ -210,7 +210,6 @@ ROUTES: tuple[Route, ...] = (
         summary="The bundles of several runs; none if one of them is unknown",
         tag="runs",
         body=BatchRequest,
-        status=201,
         errors=("not_found",),
         timeout_s=120.0,
     ),
