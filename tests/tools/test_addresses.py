@@ -66,6 +66,16 @@ def test_a_name_allows_whatever_it_resolves_to_and_no_other_name() -> None:
     assert not allowed.permits("other.example", ip_address("10.0.0.1"))
 
 
+def test_this_machine_is_allowed_where_it_is_named_and_not_where_a_name_leads_to_it() -> None:
+    allowed = Allowed(["loopback"])
+    assert allowed.permits("127.0.0.1", ip_address("127.0.0.1"))
+    assert allowed.permits("LOCALHOST.", ip_address("::1"))
+    assert allowed.permits("::1", ip_address("::1"))
+    assert not allowed.permits("rebound.example", ip_address("127.0.0.1"))
+    assert not allowed.permits("localhost", ip_address("10.0.0.1"))
+    assert not allowed.permits("127.0.0.1.example", ip_address("127.0.0.1"))
+
+
 def test_an_entry_that_is_neither_is_refused_by_name() -> None:
     with pytest.raises(CallerError, match=r"10\.0\.0\.0/99"):
         Allowed(["10.0.0.0/99"])

@@ -242,8 +242,9 @@ def _callback_hosts(
 def _local(host: str) -> tuple[str, ...]:
     """This machine, if nobody else can reach the service: who reaches it needs no help of ours."""
     from batten.serve.http.guard import is_loopback
+    from batten.tools.addresses import LOOPBACK
 
-    return ("127.0.0.0/8", "::1") if is_loopback(host) else ()
+    return (LOOPBACK,) if is_loopback(host) else ()
 
 
 def _serve(

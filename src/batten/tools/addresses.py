@@ -1,11 +1,20 @@
 """Addresses that tools may connect to: public ones, and those the user allows by name or range."""
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 
 from batten.contract.errors import CallerError
 
 Address = IPv4Address | IPv6Address
+LOOPBACK = "loopback"
+"""An entry for this machine where it is named as such; a name that only leads here is not meant."""
 
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _V4_COMPATIBLE = IPv6Network("::/96")
@@ -83,12 +92,16 @@ class Allowed:
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._hosts: set[str] = set()
+        self._is_local = False
         self._networks: list[IPv4Network | IPv6Network] = []
         for entry in entries:
             self._add(entry.strip())
 
     def _add(self, entry: str) -> None:
         if not entry:
+            return
+        if entry == LOOPBACK:
+            self._is_local = True
             return
         try:
             self._networks.append(ip_network(entry, strict=False))
@@ -102,7 +115,10 @@ class Allowed:
 
     def permits(self, host: str, address: Address) -> bool:
         """Whether a connection to `host` may use `address`."""
-        if is_public(address) or host.lower().rstrip(".") in self._hosts:
+        name = host.lower().rstrip(".")
+        if is_public(address) or name in self._hosts:
+            return True
+        if self._is_local and address.is_loopback and _names_this_machine(name):
             return True
         inner = _wrapped(address) if isinstance(address, IPv6Address) else None
         return any(
@@ -111,3 +127,10 @@ class Allowed:
             if one is not None
             for network in self._networks
         )
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
