@@ -366,6 +366,24 @@ async def test_d9_batches_act_on_each_run_by_itself_in_the_order_of_the_request(
             assert await described.refused("POST", path, body) == (400, "VALIDATION_ERROR"), body
 
 
+async def test_a_batch_does_not_say_that_a_completed_run_was_cancelled(
+    described: DescribedPlane,
+) -> None:
+    done, gone = await running(described, **DELEGATED), await running(described, **DELEGATED)
+    await described.decide(done["sessionId"])
+    await described.until(done["runId"], "completed")
+    await described.post(f"/runs/{gone['runId']}/cancel")
+    told = await described.post("/runs/batch/cancel", {"runIds": [done["runId"], gone["runId"]]})
+    assert told == [
+        {
+            "runId": done["runId"],
+            "status": "failed",
+            "error": "cannot transition run from 'completed' to 'cancelled'",
+        },
+        {"runId": gone["runId"], "status": "cancelled"},
+    ]
+
+
 async def test_removed_endpoints_name_what_to_use_instead(described: DescribedPlane) -> None:
     for name, hint in (
         ("messages", "DecisionSession"),

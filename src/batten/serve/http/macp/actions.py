@@ -146,7 +146,9 @@ def _record(call: Call, action: str, run_id: str, **details: Any) -> None:
 
 async def cancel_all(call: Call) -> list[BatchItem]:
     async def one(run_id: str) -> None:
-        await _cancel(call, run_id, _BATCH_REASON)
+        status = (await _cancel(call, run_id, _BATCH_REASON)).status
+        if status in ("completed", "failed"):
+            raise Conflict(f"cannot transition run from '{status}' to 'cancelled'")
 
     return await _each(call, "cancelled", one)
 
