@@ -150,8 +150,8 @@ def check(running: Running, operation: Operation, data: st.DataObject) -> None:
     # A list, or a stream that ends: those of runs that wait never do.
     headers = {"Accept": "application/json", **dict(case.headers or {})}
     if operation.label.endswith("/stream"):
-        waiting = {one["run_id"] for one in running.known[1:] if "run_id" in one}
-        if (case.path_parameters or {}).get("run_id") in waiting:
+        ids = {one.get(name) for one in running.known[1:] for name in ("run_id", "id")} - {None}
+        if any(value in ids for value in (case.path_parameters or {}).values()):
             return
     response = case.call(
         base_url=running.url, session=running.session, headers=headers, timeout=PATIENCE_S
