@@ -194,6 +194,18 @@ def test_the_stream_of_a_run_is_as_documented(running: Running, name: str) -> No
     case.validate_response(response, checks=CHECKED)
 
 
+@pytest.mark.parametrize("format_", ["json", "jsonl"])
+def test_an_export_of_either_format_is_as_documented(running: Running, format_: str) -> None:
+    model = running.stage.scenario([say("Hello."), end()], name="exported")
+    known = running.started(model, "run.finished")
+    case: Case[Any] = OPERATIONS["GET /runs/{id}/export"].Case(
+        path_parameters={"id": known["id"]}, query={"format": format_}
+    )
+    response = case.call(base_url=running.url, session=running.session, timeout=PATIENCE_S)
+    assert response.status_code == 200
+    case.validate_response(response, checks=CHECKED)
+
+
 @pytest.mark.soak
 def test_every_answer_is_as_documented_at_length(running: Running, tell: Tell) -> None:
     rounds = 0

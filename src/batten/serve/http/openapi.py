@@ -187,6 +187,7 @@ def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
             content[route.content_type] = {"schema": schemas.of(route.reply)}
     elif route.status != 204 and not route.streams:
         content[route.content_type] = {}
+    content |= {one: {"schema": {"type": "string"}} for one in route.other_content}
     if route.streams:
         content["text/event-stream"] = {"schema": _EVENT}
     headers = {"X-Request-Id": {"schema": {"type": "string"}}}

@@ -162,6 +162,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """The type of the answer, for the documentation; `bytes` for one that is not JSON."""
     content_type: str = "application/json"
     """Of the answer, for the documentation; a `Reply` has its own."""
+    other_content: tuple[str, ...] = ()
+    """Types of text that the answer may have instead, for the documentation."""
     status: int = 200
     other_replies: tuple[tuple[int, Any], ...] = ()
     """The types of answers that have another status, for the documentation."""

@@ -189,6 +189,7 @@ ROUTES: tuple[Route, ...] = (
         summary="The bundle of a run: record, session, state, metrics, artifacts, events",
         tag="runs",
         query=ExportParameters,
+        other_content=(NDJSON,),
         errors=("not_found",),
         timeout_s=120.0,
     ),
