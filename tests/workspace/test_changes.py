@@ -239,11 +239,13 @@ def test_a_command_that_runs_during_a_look_is_told_of_its_changes_afterwards(
     began = clock_ns()
     (place.path / "edited.txt").write_text("by the second")
     (place.path / "new.txt").write_text("")
+    (place.path / "gone.txt").unlink()
     assert place.record.changes_of([first]) == [Changes((), 0)]
     found = place.record.changes_of([Interval(began, clock_ns())])
     assert found is not None
     assert [(one.path, one.change) for one in found[0].files] == [
         ("edited.txt", "modified"),
+        ("gone.txt", "deleted"),
         ("new.txt", "created"),
     ]
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -174,6 +175,9 @@ class ChangeRecord:
             removed_ns = now.folders.get(folder, commands[-1].began_ns)
             if not _is_since(removed_ns, commands[0].began_ns):
                 continue
+            if removed_ns > commands[-1].ended_ns + _TICK_NS:
+                now.files[path] = before.files[path]  # as for files that changed later
+                continue
             if not (now.incomplete and os.path.lexists(path)):
                 at = _last_at(commands, removed_ns)
                 found[at].append(FileChange(self._shown(path), "deleted"))
@@ -201,13 +205,11 @@ class ChangeRecord:
 
     def _look_into(self, folder: str, look: _Look, waiting: list[str], *, names_only: bool) -> None:
         try:
-            look.folders[folder] = os.stat(folder, follow_symlinks=False).st_mtime_ns
             with os.scandir(folder) as entries:
                 found = list(entries)
         except OSError:
             return  # gone meanwhile, or not ours to read
         if self._is_skipped(folder, found):
-            del look.folders[folder]
             look.skipped.add(folder)
             return
         for entry in found:
@@ -220,6 +222,9 @@ class ChangeRecord:
                 signature = None if names_only else _signature(entry)
                 if names_only or signature is not None:
                     look.files[entry.path] = signature
+        # After its files: a name that is missing was removed at this time or before.
+        with suppress(OSError):
+            look.folders[folder] = os.stat(folder, follow_symlinks=False).st_mtime_ns
 
     def _is_skipped(self, folder: str, found: list[os.DirEntry[str]]) -> bool:
         """A mark that a command adds later hides nothing: the folder is already known."""

@@ -20,7 +20,8 @@ async def shown(service: Service) -> list[str]:
 async def test_every_metric_of_the_control_plane_is_there_and_documented(service: Service) -> None:
     lines = await shown(service)
     typed = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE ")}
-    rows = re.findall(r"^\| `([a-z_]+)(?:\{([a-z_,]*)\})?` \| (\w+)", DOCS.read_text(), re.M)
+    section = DOCS.read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_]+)(?:\{([a-z_,]*)\})?` \| (\w+)", section, re.M)
     documented = {name: kind for name, _, kind in rows}
     named = {name: kind for name, kind in typed.items() if not name.startswith("batten_")}
     assert named == documented
