@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,11 +72,16 @@ class Views:
         self._store.close()
 
     async def catch_up(self) -> None:
-        """Fold all facts of the journal into every view, and commit; others get their turns."""
+        """Fold all facts of the journal into every view, and commit; others get their turns.
+
+        It rests as long as it works: a server that is busy with requests catches up afterwards.
+        """
         is_behind = True
         while is_behind:
             async with self._keeping:  # page by page: readers that wait for one view go first
+                began = time.monotonic()
                 is_behind = await self._advance(VIEWS)
+            await asyncio.sleep(time.monotonic() - began)
 
     async def _advance(self, views: Sequence[View[Any]]) -> bool:
         """Fold a page into those views that are farthest behind. False if nothing is left."""
