@@ -46,10 +46,10 @@ def in_docstring(module: str, name: str) -> str:
     return dedent(found[1])
 
 
-def run(server: Server, program: str) -> str:
+def run(address: str, program: str) -> str:
     """What a program prints that must end well."""
     done = subprocess.run(
-        [sys.executable, "-c", program.replace(ADDRESS, server.address)],
+        [sys.executable, "-c", program.replace(ADDRESS, address)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -69,22 +69,27 @@ def test_every_block_of_the_description_is_accounted_for() -> None:
     ]
 
 
+def quick_start() -> str:
+    """The first program of the description, in its two blocks."""
+    return block_with(ADDRESS + '",\n    allow_insecure') + block_with("session = Decision")
+
+
 def test_the_quick_start_decides(server: Server) -> None:
-    program = block_with(ADDRESS + '",\n    allow_insecure') + block_with("session = Decision")
+    program = quick_start()
     shown = "\nprint(session.metadata().metadata.state, session.decision_projection.phase)"
-    state, _ = run(server, program + shown).split(maxsplit=1)
+    state, _ = run(server.address, program + shown).split(maxsplit=1)
     assert int(state) == import_module("macp.v1.envelope_pb2").SESSION_STATE_RESOLVED
 
 
 def test_the_asynchronous_quick_start_prints_what_is_printed_there(server: Server) -> None:
-    printed = run(server, block_with("AsyncDecisionSession"))
+    printed = run(server.address, block_with("AsyncDecisionSession"))
     assert printed in description()
     assert "SESSION_STATE_RESOLVED" in printed
 
 
 def test_the_client_of_a_docstring_connects(server: Server) -> None:
     example = indent(in_docstring("async_client", "AsyncMacpClient"), "    ")
-    run(server, f"{HEADER}\nasync def main():\n{example}\nasyncio.run(main())")
+    run(server.address, f"{HEADER}\nasync def main():\n{example}\nasyncio.run(main())")
 
 
 def test_the_stream_of_a_docstring_reads_a_session(server: Server) -> None:
@@ -106,7 +111,7 @@ async def main():
         print([one.message_type for one in seen])
 asyncio.run(main())
 """
-    assert run(server, program).strip() == "['SessionStart']"
+    assert run(server.address, program).strip() == "['SessionStart']"
 
 
 def test_the_error_code_of_a_docstring_is_read(server: Server) -> None:
@@ -120,4 +125,4 @@ session_id = new_session_id()
 SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
 {example}
 """
-    assert run(server, program).strip() == "not found"
+    assert run(server.address, program).strip() == "not found"
