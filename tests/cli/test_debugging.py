@@ -32,12 +32,18 @@ def test_a_log_names_calls_facts_and_the_ending(shell: Shell) -> None:
     assert " status=200 " in log
     assert "ended=well" in log
     assert "recorded assistant.final_answer" in log
-    assert "sandbox layer=none started" in log
     assert "ended code=0" in log
     assert "a long prompt" not in log
     assert "Well." not in log
     (path,) = (shell.stage.home / "debug").iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_log_names_the_sandbox_of_commands(shell: Shell) -> None:
+    """A run without a command may have ended before the sandbox has started."""
+    model = shell.stage.scenario([bash("true")], [say("Done.")])
+    flags = ("--model", model, "--allow", "bash", "--debug", "--sandbox", "none")
+    assert "sandbox layer=none started" in log_of(shell("-p", "go", *flags))
 
 
 def test_a_log_holds_no_secret(shell: Shell) -> None:
