@@ -216,6 +216,7 @@ async def test_line_44_a_blocked_server_is_not_called_and_the_run_goes_on(stage:
         assert row.status == "completed"
         blocked = await service.fact(row.run_id, PolicyToolBlocked)
         assert (blocked.mcp_server, blocked.mcp_tool, blocked.result) == ("own", "die", "blocked")
+        assert blocked.reason == "approval_policy=block"
         for tool, end in (("die", ToolFailed), ("fail", ToolCompleted)):
             model = stage.scenario([call(f"mcp__own__{tool}")], [say("done")], name=tool)
             row = await service.run(prompt="go", requested_model=model, mcp_servers=[server()])

@@ -33,6 +33,16 @@ def instant(event: Json) -> datetime:
     return datetime.fromisoformat(event["occurred_at"])
 
 
+def check_waits_count(events: list[Json]) -> None:
+    """A run takes as long as it waits, too."""
+    order = [event["type"] for event in events]
+    starts, answered = (
+        instant(events[order.index(type_)]) for type_ in ("run.started", "approval.resolved")
+    )
+    waited_ms = int((answered - starts).total_seconds() * 1000)
+    assert events[-1]["data"]["duration_ms"] >= waited_ms - 1
+
+
 async def types(run: Run) -> list[str]:
     return [event["type"] for event in await run.events()]
 
@@ -65,12 +75,7 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
         "comment": "go on",
         "scope": "once",
     }
-    # A run takes as long as it waits, too.
-    starts, answered = (
-        instant(events[order.index(type_)]) for type_ in ("run.started", "approval.resolved")
-    )
-    waited_ms = int((answered - starts).total_seconds() * 1000)
-    assert events[-1]["data"]["duration_ms"] >= waited_ms - 1
+    check_waits_count(events)
     # The pending call ran without another call of the model.
     assert order.count("turn.started") == 2
 
@@ -119,6 +124,8 @@ async def test_line_32_a_rejection_cancels_run_and_task_and_runs_nothing(
     assert [event["type"] for event in events[-2:]] == ["approval.resolved", "run.cancelled"]
     assert events[-2]["data"]["comment"] == "not here"
     assert events[-1]["data"]["by"] == "operator"
+    assert (ended["turns"], events[-1]["data"]["turns"]) == (1, 1)
+    check_waits_count(events)
     assert "tool.invoked" not in [event["type"] for event in events]
 
 

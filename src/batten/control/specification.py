@@ -140,7 +140,12 @@ def _server_rules(task: TaskCreated) -> list[Rule]:
     """The rules that a task sets for its tool servers."""
     servers = [] if task.mcp_servers is UNSET else task.mcp_servers
     return [
-        Rule(_ACTIONS[server.approval_policy], f"mcp__{server.name}", "task")
+        Rule(
+            _ACTIONS[server.approval_policy],
+            f"mcp__{server.name}",
+            "task",
+            reason=f"approval_policy={server.approval_policy}",
+        )
         for server in servers
         if server.approval_policy in _ACTIONS
     ]
