@@ -110,8 +110,16 @@ def _summarize(workspace: str, environ: Mapping[str, str]) -> Callable[[Recorder
 
 
 def asked_models(base: SessionSpec, task: TaskCreated) -> tuple[str, ...]:
-    """The models of a task's runs: the one it asks for, else those of the service."""
-    return (task.requested_model,) if task.requested_model else base.models
+    """The models of a task's runs: the one it asks for, else those of the service.
+
+    A provider's own names may have a slash: OpenRouter has `anthropic/claude-sonnet-4-5`.
+    """
+    name, provider = task.requested_model, task.requested_provider
+    if not name:
+        return base.models
+    if provider and not name.startswith(f"{provider}/"):
+        name = f"{provider}/{name}"
+    return (name,)
 
 
 def _least(ours: T | None, theirs: T | UnsetType) -> T | None:
