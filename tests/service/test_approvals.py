@@ -142,6 +142,17 @@ async def test_a_rejection_without_halt_is_told_to_the_agent_which_goes_on(
     assert proof(service) == ""
 
 
+async def test_a_task_whose_run_was_rejected_is_listed_as_the_newest(service: Service) -> None:
+    run, approval = await asked(service)
+    later = await service.task(service.stage.scenario([say("done")], name="later"))
+    assert [task["id"] for task in await service.get("/tasks")] == [later, run.task_id]
+    await run.resolve(approval["id"], "reject")
+    listed = await service.get("/tasks")
+    assert [task["id"] for task in listed] == [run.task_id, later]
+    times = [task["updated_at"] for task in listed]
+    assert times == sorted(times, reverse=True)
+
+
 async def test_line_33_cancelling_a_waiting_run_leaves_no_question_open(
     service: Service,
 ) -> None:
