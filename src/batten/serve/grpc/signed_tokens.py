@@ -1,4 +1,4 @@
-"""JWT with JWKS: RS256 and ES256, keys from a file or an address."""
+"""JWT with JWKS: RS256 and ES256, HS256 where it is asked for; keys from a file or an address."""
 
 import json
 import logging
@@ -22,6 +22,8 @@ _TIMEOUT_S = 5.0
 _RETRY_S = 5.0
 DEFAULT_AUDIENCE = "macp-runtime"
 DEFAULT_ALGORITHMS = ("RS256", "ES256")
+KNOWN_ALGORITHMS = (*DEFAULT_ALGORITHMS, "HS256")
+"""HS256 signs with a secret that the issuer shares: it must be asked for."""
 
 
 class JwtOptions(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,13 @@ class JwtVerifier:
     def __init__(self, options: JwtOptions) -> None:
         self._options = options
         self._jwt: Any = import_module("jwt")
+        unknown = sorted(set(options.algorithms) - set(KNOWN_ALGORITHMS))
+        if unknown:
+            known = ", ".join(KNOWN_ALGORITHMS)
+            raise CallerError(
+                f"no tokens are signed with {', '.join(unknown)}: name some of {known}",
+                code="config",
+            )
         self._keys: dict[str, Any] = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
