@@ -6,7 +6,15 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from batten.coordination.modes.mode import Descriptor, Mode, ModeState, Panel, Row, Step
+from batten.coordination.modes.mode import (
+    Descriptor,
+    Mode,
+    ModeState,
+    Panel,
+    Row,
+    Step,
+    published_schema,
+)
 from batten.coordination.payloads import COMMITMENT, Commitment, read, wire_types
 from batten.coordination.rejection import forbidden, invalid
 
@@ -33,6 +41,7 @@ class MultiRound(Mode[MultiRoundState]):
         determinism_class="semantic-deterministic",
         participant_model="peer",
         message_types=("SessionStart", "Contribute", "Commitment"),
+        schema_uris=published_schema("multi_round"),
     )
     rows = (
         Row("Contributing", "Contribute", "participant", ("Contributing", "Converged")),
@@ -109,9 +118,6 @@ class Extension(Mode[ExtensionState]):
         )
         self.by_place = {(row.phase, row.message): row for row in self.rows}
         self.senders = {row.message: row.who for row in self.rows}
-
-    def check_start(self, panel: Panel) -> None:
-        """Without participants everybody is one."""
 
     def read_payload(self, message_type: str, payload: bytes) -> Struct:
         if message_type == "Commitment":

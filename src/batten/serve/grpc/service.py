@@ -156,6 +156,8 @@ class RuntimeService:
 
     async def ListSessions(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.identify(context)
+        if request.page_size < 0:
+            raise Rejection("INVALID_REQUEST", "page_size must not be negative")
         size = min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE
         after = _read_token(request.page_token)
         journal = self._runtime.journal
