@@ -83,7 +83,7 @@ def test_registry_lists_by_mode_refuses_repeats_and_keeps_the_default() -> None:
     registry = PolicyRegistry().register(own)
     assert registry.of_mode(DECISION) == [DEFAULT]
     assert registry.of_mode(QUORUM) == [DEFAULT, own]
-    with pytest.raises(Rejection, match="exists already"):
+    with pytest.raises(Rejection, match="is already registered"):
         registry.register(own)
     with pytest.raises(Rejection, match="built in"):
         registry.unregister("policy.default")

@@ -72,6 +72,14 @@ def ids(answers: list[Any]) -> list[str]:
     return [one.envelope.message_id or one.error.code for one in answers]
 
 
+def test_call_is_answered_before_its_first_frame(stub: Any) -> None:
+    frames = Frames(stub, "ann")
+    frames.answers.initial_metadata()
+    assert frames.end() == []
+    asked = stub.StreamSession(iter(()), timeout=20)
+    assert status_of(lambda: list(asked)) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+
+
 def test_sequence_past_the_end_gives_what_is_new(stub: Any) -> None:
     session_id = opened(stub)
     frames = Frames(stub, "ann")

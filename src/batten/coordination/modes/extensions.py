@@ -145,9 +145,9 @@ def check_descriptor(descriptor: Descriptor, known: frozenset[str]) -> None:
     if not name.strip():
         raise invalid("mode must not be blank")
     if name.startswith("macp.mode."):
-        raise forbidden("macp.mode.* names the modes of the standard")
+        raise forbidden("macp.mode.* is reserved for the modes of the standard")
     if name in known:
-        raise invalid(f"mode {name} exists already")
+        raise invalid(f"mode {name} is already registered")
     if not descriptor.mode_version.strip() or not descriptor.message_types:
         raise invalid("mode_version and message_types must not be empty")
     if any(not one.strip() for one in descriptor.message_types):
