@@ -306,26 +306,27 @@ def authenticator_of(
     from batten.serve.grpc.signed_tokens import (
         DEFAULT_ALGORITHMS,
         DEFAULT_AUDIENCE,
+        FRESH_S,
         JwtOptions,
         JwtVerifier,
     )
     from batten.serve.http.keys import KeyRing, KeyStore
     from batten.settings.control_plane import read_control_plane
 
+    inline = "" if options.tokens else environ.get("MACP_AUTH_TOKENS_JSON", "")
     file = options.tokens or environ.get("MACP_AUTH_TOKENS_FILE") or ""
-    inline = environ.get("MACP_AUTH_TOKENS_JSON", "")
     tokens = None
-    if file:
-        tokens = read_tokens(_read(file), file)
-    elif inline:
+    if inline:
         tokens = read_tokens(inline.encode(), "MACP_AUTH_TOKENS_JSON")
+    elif file:
+        tokens = read_tokens(_read(file), file)
     issuer = options.jwt_issuer or environ.get("MACP_AUTH_ISSUER") or ""
     jwt = None
     if issuer:
         keys_text = "" if options.jwks else environ.get("MACP_AUTH_JWKS_JSON", "").strip()
         place = "" if keys_text else options.jwks or environ.get("MACP_AUTH_JWKS_URL") or ""
         is_url = place.startswith(("http://", "https://"))
-        named = environ.get("MACP_AUTH_JWT_ALGS", "").replace(",", " ").split()
+        named = environ.get("MACP_AUTH_JWT_ALGS", "").upper().replace(",", " ").split()
         jwt = JwtVerifier(
             JwtOptions(
                 issuer=issuer,
@@ -335,6 +336,7 @@ def authenticator_of(
                 algorithms=tuple(named) or DEFAULT_ALGORITHMS,
                 jwks=_read(place).decode() if place and not is_url else keys_text,
                 jwks_url=place if is_url else "",
+                fresh_s=_whole(environ, "MACP_AUTH_JWKS_TTL_SECS", FRESH_S, least=1),
             )
         )
     ring = KeyRing(KeyStore(home))

@@ -27,9 +27,11 @@ def shared_keys() -> str:
     return json.dumps({"keys": [{"kty": "oct", "k": secret, "kid": "s1", "alg": "HS256"}]})
 
 
-def token_of_the_secret(**claims: Any) -> str:
+def token_of_the_secret(kid: str = "s1", secret: bytes = SECRET, **claims: Any) -> str:
     named = {"iss": ISSUER, "aud": "macp-runtime", "exp": int(time.time()) + 60, "sub": "ada"}
-    text: str = jwt.encode({**named, **claims}, SECRET, algorithm="HS256", headers={"kid": "s1"})
+    text: str = jwt.encode(
+        {**named, **claims}, secret, algorithm="HS256", headers={"kid": kid} if kid else {}
+    )
     return text
 
 
@@ -38,11 +40,32 @@ def test_tokens_signed_with_a_shared_secret_must_be_asked_for(tmp_path: Path) ->
     with running(tmp_path, **given) as server, plain_stub(server) as stub:
         assert start(stub, token_of_the_secret()).error.code == "UNAUTHENTICATED"
     with (
-        running(tmp_path, **given, MACP_AUTH_JWT_ALGS="RS256, HS256") as server,
+        running(tmp_path, **given, MACP_AUTH_JWT_ALGS="RS256, hs256") as server,
         plain_stub(server) as stub,
     ):
         assert start(stub, token_of_the_secret(), sender="ada").ok
         assert start(stub, token_of_the_secret(aud="another")).error.code == "UNAUTHENTICATED"
+        # The issuer's clock is ahead of ours.
+        assert start(stub, token_of_the_secret(iat=int(time.time()) + 30)).ok
+
+
+def test_token_that_names_no_known_key_is_tried_with_all_of_them(tmp_path: Path) -> None:
+    issuer = Issuer()
+    issuer.http.server_close()
+    keys = [*json.loads(issuer.jwks)["keys"], *json.loads(shared_keys())["keys"]]
+    given = {
+        "MACP_AUTH_ISSUER": ISSUER,
+        "MACP_AUTH_JWKS_JSON": json.dumps({"keys": keys}),
+        "MACP_AUTH_JWT_ALGS": "ES256,HS256",
+    }
+    with running(tmp_path, **given) as server, plain_stub(server) as stub:
+        for kid in ("", "rotated", "s1"):
+            assert start(stub, token_of_the_secret(kid), sender="ada").ok
+        assert start(stub, issuer.token(), sender="ada").ok
+        forged = token_of_the_secret("", b"another secret of thirty-two bytes!")
+        assert start(stub, forged).error.code == "UNAUTHENTICATED"
+        # The key that it names has to be the one that signed it.
+        assert start(stub, token_of_the_secret("k1")).error.code == "UNAUTHENTICATED"
 
 
 def test_signed_and_fixed_tokens_work_beside_each_other(tmp_path: Path) -> None:
@@ -115,7 +138,7 @@ def test_runtime_in_memory_keeps_nothing(tmp_path: Path) -> None:
         ("MACP_MESSAGE_LIMIT_PER_MINUTE", "-1"),
         ("MACP_MAX_CONCURRENT_STREAMS", "0"),
         ("MACP_SHUTDOWN_DRAIN_SECS", "soon"),
-        ("MACP_AUTH_JWT_ALGS", "none"),
+        ("MACP_AUTH_JWT_ALGS", "PS512"),
     ],
 )
 def test_bad_value_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
