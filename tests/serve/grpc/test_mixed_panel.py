@@ -89,7 +89,8 @@ def read_until(client: Any, session_id: str, message_type: str) -> list[Any]:
 def proposing(folder: Path) -> str:
     """A model that proposes, votes, and then has nothing to add."""
     acts = (act("propose", option="merge"), act("vote", vote="APPROVE", reason="small"))
-    return scripted(folder, "agent", *([one] for one in acts), *([] for _ in range(6)))
+    silent: list[list[dict[str, Any]]] = [[] for _ in range(6)]
+    return scripted(folder, "agent", *([one] for one in acts), *silent)
 
 
 @pytest.mark.parametrize(
