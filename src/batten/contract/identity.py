@@ -24,6 +24,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "remote_runner_session_id": ("MAESTRO_REMOTE_RUNNER_SESSION_ID",),
     "objective_id": ("MAESTRO_OBJECTIVE_ID",),
     "conversation_id": ("MAESTRO_CONVERSATION_ID",),
+    "workload": ("MAESTRO_EVALOPS_WORKLOAD", "MAESTRO_WORKLOAD"),
     "surface": ("MAESTRO_SURFACE", "MAESTRO_EVENT_SURFACE"),
     "runtime_mode": ("MAESTRO_RUNTIME_MODE",),
     "principal_subject": ("MAESTRO_PRINCIPAL_SUBJECT", "MAESTRO_USER_SUBJECT"),
