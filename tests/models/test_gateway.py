@@ -17,7 +17,6 @@ LAUNCHED = {
     "MAESTRO_OBJECTIVE_ID": "objective_1",
     "MAESTRO_AGENT_RUN_STEP_ID": "step_1",
     "MAESTRO_USER_ID": "user_1",
-    "MAESTRO_WORKLOAD": "nightly",
     "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
 
@@ -66,7 +65,6 @@ async def test_each_call_names_the_run_the_turn_and_the_launcher(
         "agent_run_id": named.get("MAESTRO_AGENT_RUN_ID", run_id),
         "agent_run_step_id": "step_1",
         "trace_id": "0af7651916cd43dd8448eb211c80319c",
-        "workload": "nightly",
         "surface": named.get("MAESTRO_SURFACE", "maestro"),
     }
 

@@ -234,13 +234,16 @@ class Runtime:
             await self.journal.release(held.lease)
 
     def open_sessions(self, initiator: str) -> int:
-        """Open sessions that this sender started."""
-        sessions = [held.engine.session for held in self._sessions.values()]
-        return sum(one.state == "OPEN" and one.panel.initiator == initiator for one in sessions)
+        """Open sessions that this sender started, without those whose time has passed."""
+        now = self.clock()
+        sessions = (held.engine.session for held in self._sessions.values())
+        mine = (one for one in sessions if one.panel.initiator == initiator)
+        return sum(one.state == "OPEN" and not is_overdue(one, now) for one in mine)
 
     def known(self) -> list[Session]:
-        """The sessions in memory: all live ones, and those that ended lately."""
-        return [held.engine.session for held in self._sessions.values()]
+        """The stored sessions in memory: all live ones, and those that ended lately."""
+        held = (one for one in self._sessions.values() if not one.is_opening)
+        return [one.engine.session for one in held]
 
     async def cancel(self, session_id: str, by: str, reason: str) -> Answer:
         """Raises `Rejection`: `SESSION_NOT_FOUND`, `FORBIDDEN`."""
@@ -275,6 +278,7 @@ class Runtime:
     async def _start(
         self, message: Message, max_open: int | None, policy: PolicyDescriptor | None
     ) -> Answer:
+        opening = rules.read_opening(message, self.registries.modes)
         known = await self._find(message.session_id)
         waiting = None
         if known is None:
@@ -286,7 +290,7 @@ class Runtime:
         policies = self.registries.policies
         if policy is not None:
             policies = PolicyRegistry({policy.policy_id: policy})
-        engine, accepted = rules.start(message, self.registries.modes, policies, self.clock())
+        engine, accepted = rules.start(opening, policies, self.clock())
         if max_open is not None and self.open_sessions(message.sender) >= max_open:
             raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
         held = HeldSession(engine, new_run_id() if waiting is None else waiting.run_id, None)

@@ -122,6 +122,8 @@ class RuntimeService:
     async def StreamSession(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
         try:
             identity = self.identify(context)
+            # Clients that wait for the headers send their first frame after them.
+            await context.send_initial_metadata(())
             stream = SessionStream(
                 self._runtime, identity, context, self._send_envelope, self._view
             )
@@ -156,6 +158,8 @@ class RuntimeService:
 
     async def ListSessions(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.identify(context)
+        if request.page_size < 0:
+            raise Rejection("INVALID_REQUEST", "page_size must not be negative")
         size = min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE
         after = _read_token(request.page_token)
         journal = self._runtime.journal
@@ -283,6 +287,7 @@ class RuntimeService:
         self.identify(context)
         watching = self._runtime.lifecycle.subscribe()
         try:
+            await context.send_initial_metadata(())
             told: set[str] = set()
             for session in self._runtime.known():
                 told.add(session.session_id)
