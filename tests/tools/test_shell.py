@@ -107,3 +107,29 @@ async def test_cancelled_command_leaves_a_record_of_the_files_it_changed(tmp_pat
         await keeper.close()
     (changed,) = [fact for fact in context.facts if isinstance(fact, WorkspaceChangedByCommand)]
     assert (changed.files, changed.file_count) == ([ChangedFile("new", "created", 2)], 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "stdout", "stderr"),
+    [
+        ("for i in $(seq 2000); do printf x; done", "x" * 2000, ""),
+        ("for i in $(seq 1000); do printf é; printf y >&2; done", "é" * 1000, "y" * 1000),
+    ],
+)
+async def test_a_program_that_writes_single_bytes_makes_no_event_of_each(
+    tmp_path: Path, line: str, stdout: str, stderr: str
+) -> None:
+    context = RecordingContext()
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    try:
+        await Bash(keeper, Redactor()).run({"command": line}, context)
+    finally:
+        await keeper.close()
+    chunks = [fact for fact in context.facts if isinstance(fact, ToolShellOutputChunk)]
+    for stream, text in (("stdout", stdout), ("stderr", stderr)):
+        shown = [chunk for chunk in chunks if chunk.stream == stream]
+        assert "".join(chunk.data for chunk in shown) == text
+        lengths = [len(chunk.data.encode()) for chunk in shown]
+        offsets = [chunk.byte_offset for chunk in shown]
+        assert offsets == [sum(lengths[:place]) for place in range(len(shown))]
+    assert len(chunks) < 500

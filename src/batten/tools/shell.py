@@ -21,6 +21,7 @@ from batten.journal.contract import BodyWriter
 from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
+from batten.tools.coalescing import Coalesced
 from batten.tools.command_changes import CommandChanges
 from batten.tools.contract import Effect, Ending, ToolContext, ToolOutput, object_schema
 from batten.tools.lent import RunningCommand, Terminals
@@ -186,6 +187,7 @@ class _Execution:
             "stdout": _StreamView("stdout", redactor),
             "stderr": _StreamView("stderr", redactor),
         }
+        self._coalesced = Coalesced(self._show)
 
     async def until_ended(self, timeout_s: float) -> ToolOutput:
         timed_out = False
@@ -203,6 +205,8 @@ class _Execution:
         except BaseException:
             self._body.discard()
             raise
+        finally:
+            self._coalesced.stop()
         self._flush()
         return await self._output(exit_, timeout_s if timed_out else None)
 
@@ -241,12 +245,18 @@ class _Execution:
         clean = stream.feed(chunk, last=last)
         if clean:
             self._body.write(clean)
-        for fact in stream.chunks(self._context, clean, last=last):
+            self._coalesced.add(name, clean)
+
+    def _show(self, name: Stream, clean: bytes, *, last: bool = False) -> None:
+        for fact in self._streams[name].chunks(self._context, clean, last=last):
             self._context.record(fact)
 
     def _flush(self) -> None:
         for name in self._streams:
             self._take(name, b"", last=True)
+        self._coalesced.flush()
+        for name in self._streams:
+            self._show(name, b"", last=True)
 
     async def _output(self, exit_: Exit, timed_out_after: float | None) -> ToolOutput:
         stdout, stderr = self._streams["stdout"], self._streams["stderr"]
