@@ -1,6 +1,6 @@
 """Who sends: static tokens, API keys, signed tokens, or any name in development."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -86,8 +86,13 @@ class Authenticator:
         jwt: Verify | None = None,
         keys: Lookup | None = None,
         allow_anyone: Callable[[], bool] = lambda: False,
+        reserved: Iterable[str] = (),
     ) -> None:
-        """`allow_anyone` says whether a bearer value is the sender itself: development only."""
+        """`allow_anyone` says whether a bearer value is the sender itself: development only.
+
+        No caller may use a `reserved` name: agents of this process have it.
+        """
+        self._reserved = frozenset((CHAIR, *reserved))
         self._tokens = tokens or {}
         self._jwt = jwt
         self._keys = keys
@@ -101,8 +106,9 @@ class Authenticator:
     def identify(self, metadata: Mapping[str, Any]) -> Identity:
         """The sender of a call. Raises `UNAUTHENTICATED`."""
         identity = self._identify(metadata)
-        if identity.sender == CHAIR:
-            raise Rejection("UNAUTHENTICATED", f"{CHAIR} is the runtime's own name: use another")
+        if identity.sender in self._reserved:
+            name = identity.sender
+            raise Rejection("UNAUTHENTICATED", f"{name} is a name of the runtime's: use another")
         return identity
 
     def _identify(self, metadata: Mapping[str, Any]) -> Identity:
