@@ -182,14 +182,18 @@ async def test_the_runner_keeps_its_own_id_and_may_be_given_another_session(
 def test_an_older_manifest_of_another_make_is_read(workspace: Path) -> None:
     manifest = foreign(
         something_new={"a": 1},
+        reason=None,
         git={"commit": "abc", "dirty": False},
         workspace_export={
             "mode": "local_path_contract",
             "paths": [{"relative_path": "not/there", "type": "missing"}],
         },
     )
+    unset = dict.fromkeys(("current_response", "last_error", "provider", "git_branch"))
+    manifest["snapshot"]["state"] |= unset
     restored = load(written(workspace, manifest), str(workspace))
     assert (restored.session_id, restored.cursor, restored.is_ready) == ("sess_old", 7, True)
+    assert restored.snapshot.state.git_branch is None
     assert manifest["snapshot"]["state"]["is_responding"]
     assert not restored.snapshot.state.is_responding, "nothing works yet"
 

@@ -58,6 +58,9 @@ _GONE = (
 """Fields of the state that ended with the drained runner."""
 
 
+_NULLABLE = ("session_id", "git_branch")
+
+
 class Restored(Struct, frozen=True, kw_only=True):
     """What a restored runner starts with."""
 
@@ -242,7 +245,12 @@ def _check(manifest: _Manifest, root: Root, place: str) -> None:
 
 
 def _state(fields: dict[str, Any], place: str) -> RuntimeState:
-    kept = {name: value for name, value in fields.items() if name not in _GONE}
+    # Some implementations write null for what is not set.
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if name not in _GONE and (value is not None or name in _NULLABLE)
+    }
     if is_too_deep(kept, _DEEPEST):
         raise _invalid(place, f"its snapshot.state is nested more than {_DEEPEST} levels deep")
     try:

@@ -75,7 +75,7 @@ def left_workspace(
     tool: str, call: Call | None, at: str, root: str, policy: str | None, why: str | None
 ) -> payloads.Data:
     """The data of a sandbox violation."""
-    given = {} if call is None else call.input
+    given: Mapping[str, Any] = {} if call is None else call.input
     path = next((given[name] for name in ("file_path", "path", "cwd") if given.get(name)), None)
     return payloads.sandbox_violation(
         tool,
