@@ -191,7 +191,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
             read_control_plane(environ).macp_redact_patterns,
         )
         registries = Registries(os.path.join(home, FILE), fixed)
-        runtime = Runtime(keeping, registries, adopts=may_adopt)
+        runtime = Runtime(keeping, registries, adopts=may_adopt, commits_here=True)
         panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)
         duty = PanelDuty(journal, keeping.redactor, "runtime", panels.decide, most=_PANELS)
         await runtime.recover()
@@ -308,6 +308,7 @@ def authenticator_of(
         tokens={**(tokens or {}), **observing},
         jwt=jwt,
         keys=partial(_key_identity, ring),
+        keys_version=lambda: ring.version,
         allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,
     )
 

@@ -1,6 +1,6 @@
 """The coordination runtime: takes messages, makes them durable, answers.
 
-A message is applied in memory and queued in the journal at once, so that messages of one session
+A message is applied in memory and queued for the journal at once, so that messages of one session
 and of many share a commit; nobody hears of it before it is durable. If the journal fails, the
 session is forgotten here and folded again from its facts.
 """
@@ -20,7 +20,8 @@ from batten.control.coordination import store
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.clock import now_ms
-from batten.control.coordination.held import HeldSession
+from batten.control.coordination.commits import Append, Commits
+from batten.control.coordination.held import HeldSession, renew_leases
 from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import (
@@ -31,12 +32,8 @@ from batten.control.coordination.records import (
     write_events,
 )
 from batten.control.coordination.registries import Registries
-from batten.control.coordination.run_facts import (
-    LEASE_S,
-    ending_facts,
-    taken_over,
-)
-from batten.control.coordination.together import Together
+from batten.control.coordination.run_facts import LEASE_S, ending_facts, taken_over
+from batten.control.coordination.taken import Taken, refusal
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
 from batten.coordination.engine import Accepted, Event
@@ -52,6 +49,8 @@ _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
+_OUTSIDE = AMBIENT | {"SessionStart"}
+"""Messages that an open session does not take."""
 
 
 class Runtime:
@@ -64,8 +63,11 @@ class Runtime:
         *,
         clock: Callable[[], int] = now_ms,
         adopts: Callable[[Session], bool] = lambda session: True,
+        commits_here: bool = False,
     ) -> None:
-        """`adopts`: whether to go on with an open session whose runtime is gone."""
+        """`adopts`: whether to go on with an open session whose runtime is gone. `commits_here`:
+        whether the event loop may wait for a fast disk.
+        """
         self.keeping = keeping
         self._adopts = adopts
         self.registries = registries or Registries()
@@ -76,7 +78,7 @@ class Runtime:
         self.replay_mismatches = 0
         self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
         self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
-        self._together = Together()
+        self.commits = Commits(keeping.journal, here=commits_here)
         self._worker_id = this_worker()
         self._operators = OperatorRequests(keeping.journal)
 
@@ -161,17 +163,8 @@ class Runtime:
 
     async def renew(self) -> None:
         """Renew all leases together: they share a commit."""
-        live = [(one, one.lease) for one in self._sessions.values() if one.lease is not None]
-        renewing = [self.journal.renew(lease, LEASE_S) for _, lease in live]
-        for (held, lease), receipt in zip(live, renewing, strict=True):
-            try:
-                renewed = await receipt
-            except BattenError as error:
-                _log.error("session of run %s was lost: %s", held.run_id, error)
-                self._forget(held)
-            else:
-                if held.lease is lease:  # it may have ended meanwhile
-                    held.lease = renewed
+        for lost in await renew_leases(self.journal, list(self._sessions.values()), LEASE_S):
+            self._forget(lost)
 
     async def send(
         self,
@@ -185,6 +178,8 @@ class Runtime:
 
         `policy` is that of a session to start, registered or not.
         """
+        if (taken := self.take(message)) is not None:
+            return await taken.answer()
         if message.message_type in AMBIENT:
             check_ambient(message)
         try:
@@ -195,13 +190,31 @@ class Runtime:
             if message.message_type == "SessionStart":
                 return await self._start(message, max_open, policy)
             return await self._receive(message)
-        except JournalError as error:
-            _log.error("message %s is not stored: %s", message.message_id, error)
-            raise Rejection("INTERNAL_ERROR", "the message could not be stored") from error
-        except CallerError as error:
-            if error.code != "envelope_too_large":
+        except (JournalError, CallerError) as error:
+            refused = refusal(error)
+            if refused is None:
                 raise
-            raise Rejection("PAYLOAD_TOO_LARGE", "the message is too large to store") from error
+            _log.error("message %s is not stored: %s", message.message_id, error)
+            raise refused from error
+
+    def take(self, message: Message) -> Taken | None:
+        """Apply and queue a message whose shape and sender were checked, if its session is in
+        memory and accepts it at once; `send` takes it or tells why not otherwise.
+
+        It becomes durable whether the caller waits for that or not.
+        """
+        held = self._sessions.get(message.session_id)
+        if held is None or held.lease is None or message.message_type in _OUTSIDE:
+            return None
+        now, engine = self.clock(), held.engine
+        due_at_ms = engine.next_deadline_ms()
+        if due_at_ms is None or due_at_ms <= now or engine.is_duplicate(message):
+            return None
+        try:
+            accepted = engine.receive(message, now)
+        except Rejection:
+            return None  # `send` records it
+        return Taken(accepted, self._append(held, [accepted]))
 
     async def find(self, session_id: str) -> Session | None:
         """A session as it is now, its overdue changes applied; None if there is none."""
@@ -337,9 +350,6 @@ class Runtime:
             await self._reject(held, events, message, rejection)
             raise
         await self._append(held, [*events, accepted])
-        for event in events:
-            self._tell_event(event, held)
-        self._tell_event(accepted, held)
         return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
 
     async def _note(self, message: Message) -> None:
@@ -364,8 +374,6 @@ class Runtime:
             extra = [denied(message, session, rejection, self.keeping.redactor)]
         if events or extra:
             await self._append(held, events, extra)
-            for event in events:
-                self._tell_event(event, held)
         else:
             await held.settled()
 
@@ -375,39 +383,45 @@ class Runtime:
         events = held.engine.advance(self.clock())
         if events:
             await self._append(held, events)
-            for event in events:
-                self._tell_event(event, held)
 
-    async def _append(
+    def _append(
         self, held: HeldSession, events: Sequence[Event], extra: Sequence[Fact] = ()
-    ) -> None:
+    ) -> Append:
+        """Queue the facts of events; watchers hear of those that end the session."""
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
         ending = ending_facts(session, events)
         written.facts.extend([*extra, *ending])
         last = events[-1] if events else None
         sender = last.message.sender if isinstance(last, Accepted) else ""
-        await self._store(held, written, sender=sender, is_last=bool(ending))
+        return self._store(held, written, events, sender=sender, is_last=bool(ending))
 
-    async def _store(
-        self, held: HeldSession, written: Written, *, sender: str = "", is_last: bool = False
-    ) -> None:
+    def _store(
+        self,
+        held: HeldSession,
+        written: Written,
+        events: Sequence[Event] = (),
+        *,
+        sender: str = "",
+        is_last: bool = False,
+    ) -> Append:
         lease = held.lease
         if lease is None:
             raise StoreDamaged(f"run {held.run_id} is not held by this process")
-        receipt = self.journal.append(
-            held.run_id, written.facts, fence=lease.fence, bodies=written.bodies
-        )
-        held.tail = receipt
+
+        def settled(error: BaseException | None) -> None:
+            if error is not None:
+                self._forget(held)
+                return
+            for event in events:
+                if event.state in ("RESOLVED", "EXPIRED"):
+                    self._tell(event.state, held)
+
+        append = Append(held.run_id, written.facts, lease.fence, written.bodies, settled)
+        held.tail = append
         if is_last:
             held.lease = None
-        try:
-            if sender:
-                await self._together.gather(held.run_id + sender)
-            await receipt
-        except BattenError:
-            self._forget(held)
-            raise
+        return self.commits.add(append, held.run_id + sender if sender else "")
 
     def _forget(self, held: HeldSession) -> None:
         """Drop a session whose memory may be ahead of the journal; it is folded again when used."""
@@ -475,10 +489,6 @@ class Runtime:
         taken = taken_over(row, self._worker_id)
         await self.journal.append(row.run_id, taken, fence=held.lease.fence)
         return held
-
-    def _tell_event(self, event: Event, held: HeldSession) -> None:
-        if event.state in ("RESOLVED", "EXPIRED"):
-            self._tell(event.state, held)
 
     def _tell(self, kind: str, held: HeldSession) -> None:
         change = Lifecycle(kind, held.engine.session, self.clock())

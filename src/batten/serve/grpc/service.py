@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -49,8 +50,7 @@ class RuntimeService:
 
     def identify(self, context: Any) -> Identity:
         """Who calls. Raises `UNAUTHENTICATED`."""
-        given = {str(key): value for key, value in context.invocation_metadata() or ()}
-        return self._authenticator.identify(given)
+        return self._authenticator.identify(dict(context.invocation_metadata() or ()))
 
     # Messages
 
@@ -92,18 +92,30 @@ class RuntimeService:
 
     async def _send(self, message: Message, identity: Identity) -> Answer:
         """Carry a message out. Raises `Rejection`."""
-        with self.counts.message(message):
-            if message.sender not in ("", identity.sender):
-                raise Rejection(
-                    "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
-                )
+        began, is_accepted = time.perf_counter(), True
+        try:
+            self._check(message, identity)
             if not message.sender:
                 message = replace(message, sender=identity.sender)
-            starts = message.message_type == "SessionStart"
-            identity.check_mode(message.mode.strip(), starts=starts)
-            self._rates.check(identity.sender, starts=starts)
+            if (taken := self._runtime.take(message)) is not None:
+                return await taken.answer()
             sending = self._runtime.send(message, max_open=identity.max_open_sessions)
             return await self._carry_out(sending)
+        except Rejection:
+            is_accepted = False
+            raise
+        finally:
+            self.counts.answered(message, time.perf_counter() - began, is_accepted=is_accepted)
+
+    def _check(self, message: Message, identity: Identity) -> None:
+        """Raise `Rejection` unless this sender may send such a message now."""
+        if message.sender not in ("", identity.sender):
+            raise Rejection(
+                "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
+            )
+        starts = message.message_type == "SessionStart"
+        identity.check_mode(message.mode.strip(), starts=starts)
+        self._rates.check(identity.sender, starts=starts)
 
     async def _carry_out(self, work: Awaitable[Answer]) -> Answer:
         """Await work that goes on when the client leaves. Raises its `BattenError`."""
