@@ -83,6 +83,18 @@ def decode(body: bytes) -> Envelope:
     )
 
 
+class _Time(Struct):
+    occurred_at: str
+
+
+_times = msgspec.json.Decoder(_Time)
+
+
+def time_of(body: bytes) -> str:
+    """When the event of an envelope happened; nothing else of it is decoded."""
+    return _times.decode(body).occurred_at
+
+
 def decode_fact(body: bytes) -> Fact:
     fact = decode(body).data
     assert isinstance(fact, Fact)

@@ -26,19 +26,23 @@ class LayersOfWorkspaces:
         self._flag: str | None = None
         if spec.settings is not None and spec.settings.lstrip()[:1] != "{":
             self._flag = absolute(spec.settings, spec.cwd)
-        self._known: dict[str, tuple[Stamp, Settings]] = {}
+        self._known: dict[str, tuple[list[str], Stamp, Settings]] = {}
 
     def of(self, workspace: str) -> Settings:
         """The settings of a workspace. Raises `CallerError` for a file that cannot be read."""
-        files = layer_files(workspace, self._home, self._spec.environ)
-        stamp = _stamp(files if self._flag is None else [*files, self._flag])
         known = self._known.pop(workspace, None)
-        if known is None or known[0] != stamp:
-            known = stamp, settings_of_files(self._spec, workspace, self._home)
+        files = self._files(workspace) if known is None else known[0]
+        stamp = _stamp(files)
+        if known is None or known[1] != stamp:
+            known = files, stamp, settings_of_files(self._spec, workspace, self._home)
         self._known[workspace] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
-        return known[1]
+        return known[2]
+
+    def _files(self, workspace: str) -> list[str]:
+        files = layer_files(workspace, self._home, self._spec.environ)
+        return files if self._flag is None else [*files, self._flag]
 
 
 def _stamp(paths: Sequence[str]) -> Stamp:

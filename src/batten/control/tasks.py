@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from batten.agent.creation import record_prompt
-from batten.contract.envelope import Envelope, decode
+from batten.contract.envelope import time_of
 from batten.contract.errors import BattenError, CallerError, Conflict, NotFound
 from batten.contract.facts import (
     TERMINAL,
@@ -34,11 +34,12 @@ from batten.contract.ids import (
     session_stream,
 )
 from batten.control.chosen_models import ChosenModels
+from batten.control.fresh import FreshTasks
 from batten.control.gathering import Gathering
 from batten.control.permitted import check_task
 from batten.control.specification import SURFACE
 from batten.control.workspaces import Workspaces
-from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
+from batten.journal.contract import Journal, NewRun, RunRow, SessionRow, Stored
 from batten.journal.created import rows_of_new
 from batten.journal.keeping import LARGEST_VALUE
 from batten.journal.recorder import Recorder, open_sealed, redact_fact
@@ -57,7 +58,6 @@ _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
 _PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
 _MOMENT_S = 3.0
-_MOST_FRESH = 1024
 _CONTINUE = "Continue from where you stopped."
 
 
@@ -91,9 +91,8 @@ class Tasks:
         self._base = base
         self.gathering = gathering or Gathering()
         self._key: SealKey | None = None
-        self._fresh: dict[str, TaskCreated] = {}
-        """The last tasks that were created here and not started; clients mostly start them soon."""
-        self.on_queued: Callable[[RunRow, Sequence[Envelope], bool], object] = _not_told
+        self._fresh = FreshTasks()
+        self.on_queued: Callable[[RunRow, Sequence[Stored], bool], object] = _not_told
         """Called with each new run, its facts, and whether it is the first of its task."""
         self.on_removed: Callable[[list[str]], object] = len
         """Called with the runs of each task that was deleted."""
@@ -130,21 +129,19 @@ class Tasks:
         opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
 
         exact, hidden = msgspec.json.encode(task), concealed(task)
-        if hidden is task and len(exact) <= LARGEST_VALUE and self._is_clean(task):
-            envelopes = await self._created(new, [opened, task], lambda recorder: None)
-            self._keep_fresh(task_id, task)
+        is_stored_whole = hidden is task and len(exact) <= LARGEST_VALUE and self._is_clean(task)
+        if is_stored_whole:
+            made = await self._created(new, [opened, task], lambda recorder: None)
         else:
-            envelopes = await self._created(
+            made = await self._created(
                 new, [opened], lambda recorder: _describe(recorder, hidden, exact)
             )
-            task = _told(envelopes)
-        _, changes = rows_of_new(new, envelopes)
-        return changes.sessions[session_id], task
-
-    def _keep_fresh(self, task_id: str, task: TaskCreated) -> None:
-        while len(self._fresh) >= _MOST_FRESH:
-            del self._fresh[next(iter(self._fresh))]
-        self._fresh[task_id] = task
+            task = _told(made.first_facts)
+        _, changes = rows_of_new(new, made.first_facts, time_of(made.created[0].body))
+        session = changes.sessions[session_id]
+        if is_stored_whole:
+            self._fresh.keep(session, task)
+        return session, task
 
     def _is_clean(self, task: TaskCreated) -> bool:
         return redact_fact(task, self.redactor) is task
@@ -155,8 +152,8 @@ class Tasks:
         facts: Sequence[Fact],
         first_words: Callable[[Recorder], None],
         of_session: Sequence[TaskUpdated] = (),
-    ) -> list[Envelope]:
-        recorder = await Recorder.create(
+    ) -> Recorder:
+        return await Recorder.create(
             self.journal,
             new,
             facts,
@@ -166,7 +163,6 @@ class Tasks:
             gather=self.gathering.wait,
             of_session=of_session,
         )
-        return [decode(stored.body) for stored in recorder.created]
 
     async def find(self, task_id: str) -> SessionRow:
         """The session of a task. Raises `NotFound`."""
@@ -202,10 +198,16 @@ class Tasks:
 
     async def start(self, task_id: str, *, by: str, traceparent: str = "") -> RunRow:
         """Queue the first run of a task, or a further one without the history of the others."""
+        fresh = self._fresh.take(task_id)
+        if fresh is not None:
+            session, task = fresh
+            # Before its first run nothing about a task can have changed, unless it was deleted.
+            with suppress(Conflict, NotFound):
+                return await self._queue(
+                    session, task, _prompt(task), by=by, traceparent=traceparent, is_first=True
+                )
         session = await self.find(task_id)
-        # Before its first run nothing about a task can have changed.
-        fresh = None if session.last_run_id else self._fresh.pop(task_id, None)
-        task = fresh or await self._known(session)
+        task = await self._known(session)
         return await self._queue(session, task, _prompt(task), by=by, traceparent=traceparent)
 
     async def start_described(
@@ -227,7 +229,7 @@ class Tasks:
             session, _ = await self.create_described(task, session_id)
         except Conflict as error:
             raise Conflict(f"session {session_id} exists already", code="session_used") from error
-        self._fresh.pop(session.task_id, None)
+        self._fresh.take(session.task_id)
         try:
             return await self._queue(
                 session,
@@ -418,8 +420,11 @@ class Tasks:
         updates: Sequence[TaskUpdated] = (),
         run_id: RunId | None = None,
         describe: Callable[[Recorder], None] | None = None,
+        is_first: bool = False,
     ) -> RunRow:
-        """`updates` change the task with the run that they are for, or not at all."""
+        """`updates` change the task with the run that they are for, or not at all. `is_first`
+        refuses a run after another one of the task.
+        """
         run_id = run_id or new_run_id()
         if origin is None:
             path = self.workspaces.path_for(task, session.task_id, run_id)
@@ -455,6 +460,7 @@ class Tasks:
             task_id=session.task_id,
             session_id=session.session_id,
             alone=True,
+            first=is_first,
         )
 
         def say(recorder: Recorder) -> None:
@@ -463,9 +469,9 @@ class Tasks:
             if prompt is not None:
                 record_prompt(recorder, prompt, ())
 
-        envelopes = await self._created(new, facts, say, updates)
-        row, _ = rows_of_new(new, envelopes)
-        self.on_queued(row, envelopes, session.last_run_id is None)
+        made = await self._created(new, facts, say, updates)
+        row, _ = rows_of_new(new, made.first_facts, time_of(made.created[0].body))
+        self.on_queued(row, made.created, session.last_run_id is None)
         return row
 
 
@@ -480,12 +486,12 @@ def _describe(recorder: Recorder, hidden: TaskCreated, exact: bytes) -> None:
     recorder.record(replace(hidden, sealed_artifact_id=sealed, **cut))
 
 
-def _told(envelopes: Sequence[Envelope]) -> TaskCreated:
+def _told(facts: Sequence[Fact]) -> TaskCreated:
     """The fact that describes a task, as it is stored."""
-    return next(one.data for one in envelopes if isinstance(one.data, TaskCreated))
+    return next(fact for fact in facts if isinstance(fact, TaskCreated))
 
 
-def _not_told(row: RunRow, envelopes: Sequence[Envelope], is_first: bool) -> None:
+def _not_told(row: RunRow, stored: Sequence[Stored], is_first: bool) -> None:
     """Nobody wants to know of new runs."""
 
 

@@ -61,7 +61,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     """Refuse it with `Conflict` while another run of its session has not ended, and with `NotFound`
     if the session was deleted."""
     first: bool = False
-    """Refuse it like that also after an earlier run of its session."""
+    """Refuse it like that also after an ended run of its session. It begins with `run.queued`."""
 
 
 class Lease(Struct, frozen=True):

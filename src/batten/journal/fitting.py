@@ -4,11 +4,12 @@ The cut fact names the artifact (`Fact.whole_artifact_id`), so folds lose nothin
 stores it.
 """
 
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from batten.contract.envelope import MAX_ENVELOPE_BYTES
 from batten.contract.facts import Fact
@@ -39,15 +40,19 @@ def fits(fact: Fact) -> bool:
 
 def _most_bytes(fact: Fact) -> int:
     """An upper bound for the encoded size."""
-    total = 0
-    for name in fact.__struct_fields__:
-        value = getattr(fact, name)
-        total += len(name) + 32
+    total = _most_bytes_of_names(type(fact))
+    for value in astuple(fact):
         if isinstance(value, str):
             total += len(value) * _WORST_ESCAPE
         elif isinstance(value, (dict, list, Struct)):
             total += len(_encode(value))
     return total
+
+
+@cache
+def _most_bytes_of_names(kind: type[Fact]) -> int:
+    """An upper bound for the encoded names, and for values that are neither texts nor nested."""
+    return sum(len(name) + 32 for name in kind.__struct_fields__)
 
 
 def cut_to_fit(fact: AnyFact, whole_artifact_id: str) -> AnyFact:

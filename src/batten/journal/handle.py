@@ -129,10 +129,10 @@ class JournalHandle(Journal):
                 raise Conflict(f"run {new.run_id} exists already", code="run_exists")
             if under is not None:
                 leasing.check_holder(batch.run(under.run_id), under)
-            if new.alone:
-                leasing.check_alone(batch.find_run(stream), batch.unfinished_of(new.session_id))
             if new.first:
                 leasing.check_first(batch.known(facts, new.session_id), new.session_id)
+            elif new.alone:
+                leasing.check_alone(batch.find_run(stream), batch.unfinished_of(new.session_id))
             if of_session:  # refused before anything is staged
                 _prepare(batch, batch.run(stream), of_session, guest=True)
             run = appending.new_state(new, batch.next_key, batch.now())

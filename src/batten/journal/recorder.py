@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import astuple
 
 from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
@@ -27,31 +28,35 @@ Content = dict[str, bytes]
 """Plain bytes of artifacts, by artifact id."""
 
 _log = logging.getLogger("batten.run")
-_REDACTED_AS_STREAMS = (
-    facts.AssistantTextDelta,
-    facts.AssistantTextComplete,
-    facts.AssistantThinkingDelta,
-    facts.AssistantThinkingComplete,
-    facts.ToolShellOutputChunk,
+_REDACTED_AS_STREAMS = frozenset(
+    {
+        facts.AssistantTextDelta,
+        facts.AssistantTextComplete,
+        facts.AssistantThinkingDelta,
+        facts.AssistantThinkingComplete,
+        facts.ToolShellOutputChunk,
+    }
 )
-_AUTHORED = (
-    facts.ApprovalRequested,
-    facts.ApprovalResolved,
-    facts.AssistantFinalAnswer,
-    facts.AssistantToolCallProposed,
-    facts.ContextCompacted,
-    facts.MacpPanelConvened,
-    facts.MacpRunDescribed,
-    facts.RequestClosed,
-    facts.RequestOpened,
-    facts.RunCancelled,
-    facts.RunCancelRequested,
-    facts.TaskCreated,
-    facts.TaskUpdated,
-    facts.ToolInvoked,
-    facts.ToolShellCommand,
-    facts.ToolTodoWriteUpdated,
-    facts.UserMessage,
+_AUTHORED = frozenset(
+    {
+        facts.ApprovalRequested,
+        facts.ApprovalResolved,
+        facts.AssistantFinalAnswer,
+        facts.AssistantToolCallProposed,
+        facts.ContextCompacted,
+        facts.MacpPanelConvened,
+        facts.MacpRunDescribed,
+        facts.RequestClosed,
+        facts.RequestOpened,
+        facts.RunCancelled,
+        facts.RunCancelRequested,
+        facts.TaskCreated,
+        facts.TaskUpdated,
+        facts.ToolInvoked,
+        facts.ToolShellCommand,
+        facts.ToolTodoWriteUpdated,
+        facts.UserMessage,
+    }
 )
 """Facts with the words of a model or a person."""
 _AUTHORED_FIELDS = frozenset({"pattern", "query"})
@@ -93,6 +98,8 @@ class Recorder:
         """Renews expired leases; awaited before an effect begins."""
         self.created: list[Stored] = []
         """What was stored with the creation of the run, if this created it."""
+        self.first_facts: list[Fact] = []
+        """The facts of `created`."""
         self.call_ids: set[str] = set()
         """Ids of the tool calls of the run, its parent and its children."""
 
@@ -131,8 +138,9 @@ class Recorder:
         first_words(recorder)
         recorder._unsent = None
         said, bodies = unsent
+        recorder.first_facts = [*facts, *said]
         created = journal.create(
-            new, [*facts, *said], bodies=bodies, under=under, of_session=of_session
+            new, recorder.first_facts, bodies=bodies, under=under, of_session=of_session
         )
         if gather is not None:
             await gather()
@@ -332,15 +340,16 @@ def written(
 
 def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
     """The fact with the secrets in its texts replaced; the same object if there are none."""
-    if isinstance(fact, _REDACTED_AS_STREAMS):
+    kind = type(fact)
+    if kind in _REDACTED_AS_STREAMS:
         return fact
-    if isinstance(fact, _AUTHORED) or getattr(fact, "kind", "") in AUTHORED_RESULTS:
+    if kind in _AUTHORED or getattr(fact, "kind", "") in AUTHORED_RESULTS:
         redactor = redactor.authored
     changes: dict[str, Any] = {}
-    for field in fact.__struct_fields__:
-        value = getattr(fact, field)
+    for place, value in enumerate(astuple(fact)):
         if isinstance(value, str):
             if len(value) >= _SHORTEST_SECRET:
+                field = fact.__struct_fields__[place]
                 own = redactor.authored if field in _AUTHORED_FIELDS else redactor
                 clean = own.text(value)
                 if clean != value:
@@ -349,7 +358,7 @@ def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
             plain = msgspec.to_builtins(value)
             clean_value, paths = redactor.value(plain)
             if paths:
-                changes[field] = _like(clean_value, value)
+                changes[fact.__struct_fields__[place]] = _like(clean_value, value)
     return msgspec.structs.replace(fact, **changes) if changes else fact
 
 

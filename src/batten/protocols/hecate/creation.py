@@ -50,7 +50,7 @@ def new_task(request: CreateTask, *, by: str) -> TaskCreated:
     kind: TaskKind = request.execution_kind or "agent_loop"
     _check_fields(request, kind)
     _check_workspace(request)
-    given = {name: getattr(request, name) for name in _COPIED if getattr(request, name)}
+    given = {name: value for name in _COPIED if (value := getattr(request, name))}
     if given.get("working_directory") == ".":
         del given["working_directory"]
     if kind == "file":

@@ -6,14 +6,14 @@ from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract.envelope import Envelope, decode
+from batten.contract.envelope import decode
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
 from batten.control.artifacts import Artifacts
 from batten.control.patches import Patches
 from batten.control.retention import Retention
 from batten.control.tasks import Tasks
-from batten.journal.contract import Journal, RunRow, SessionRow
+from batten.journal.contract import Journal, RunRow, SessionRow, Stored
 from batten.protocols.hecate.runs import Run, RunDetails, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
@@ -61,12 +61,12 @@ class Service:
         self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
         tasks.on_queued = self._take_new
 
-    def _take_new(self, row: RunRow, envelopes: Sequence[Envelope], is_first: bool) -> None:
+    def _take_new(self, row: RunRow, stored: Sequence[Stored], is_first: bool) -> None:
         """Keep what a new run's object is made from; it is asked for at once."""
         view = RunView(most=1)
-        for envelope in envelopes:
-            view.take(envelope)
-        read = size_of(envelopes)
+        for one in stored:
+            view.take(decode(one.body))
+        read = sum(len(one.body) for one in stored)
         folding = _Folding(view, read)
         self._views.keep((row.run_id, row.base_sequence), folding, min(read, _LARGEST_VIEW))
         if is_first:
