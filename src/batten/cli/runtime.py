@@ -1,6 +1,7 @@
 """`batten runtime`: agents decide together over gRPC."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -199,6 +200,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
             sys.stdout.write(f"listening on {address}\n")
             sys.stdout.flush()
             _log.info("the runtime listens on %s", address)
+            _collect_seldom()
             async with asyncio.TaskGroup() as group:
                 duties = [group.create_task(duty.run())]
                 if options.leave_with_stdin:
@@ -208,6 +210,14 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
                     one.cancel()
     finally:
         journal.close()
+
+
+def _collect_seldom() -> None:
+    """Leave what was loaded out of collections, and make fewer: a message makes no cycles, and they
+    took a tenth of the time.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def _stopping(options: Namespace) -> asyncio.Event:

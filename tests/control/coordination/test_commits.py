@@ -1,10 +1,12 @@
 """Appends of several senders wait for each other and share a commit; one alone does not wait."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import FenceLost, JournalError
@@ -29,13 +31,23 @@ async def lease(journal: MemoryJournal) -> Lease:
     return await started(journal)
 
 
-def waiting(journal: MemoryJournal, *, here: bool = False) -> Commits:
+def waiting(*, here: bool = False) -> Commits:
     """Waits for others as long as it takes."""
-    return Commits(journal, here=here, longest_s=FOREVER_S, pause_s=FOREVER_S)
+    return Commits(here=here, longest_s=FOREVER_S, pause_s=FOREVER_S)
 
 
-def said(lease: Lease, words: str = "hello") -> Append:
-    return Append(lease.run_id, [text(words)], lease.fence)
+Settled = Callable[[BaseException | None], object]
+
+
+def ignore(error: BaseException | None) -> None:
+    """Nobody is told."""
+
+
+def said(
+    journal: MemoryJournal, lease: Lease, words: str = "hello", settled: Settled = ignore
+) -> Append:
+    submit = partial(journal.append, lease.run_id, [text(words)], fence=lease.fence)
+    return Append(submit, settled)
 
 
 async def words_of(journal: MemoryJournal, lease: Lease) -> list[object]:
@@ -46,10 +58,10 @@ async def words_of(journal: MemoryJournal, lease: Lease) -> list[object]:
 async def test_one_sender_alone_never_waits(
     journal: MemoryJournal, lease: Lease, here: bool
 ) -> None:
-    commits = waiting(journal, here=here)
+    commits = waiting(here=here)
     async with asyncio.timeout(PATIENCE_S):
         for _ in range(100):
-            await commits.add(said(lease), "ann")
+            await commits.add(said(journal, lease), "ann")
     assert len(await words_of(journal, lease)) == 100
 
 
@@ -57,12 +69,12 @@ async def test_one_sender_alone_never_waits(
 async def test_an_append_waits_until_those_heard_a_moment_ago_are_heard_again(
     journal: MemoryJournal, lease: Lease, here: bool
 ) -> None:
-    commits = waiting(journal, here=here)
+    commits = waiting(here=here)
     async with asyncio.timeout(PATIENCE_S):
-        await commits.add(said(lease, "1"), "ann")
-        first = commits.add(said(lease, "2"), "ben")
+        await commits.add(said(journal, lease, "1"), "ann")
+        first = commits.add(said(journal, lease, "2"), "ben")
         waited = await words_of(journal, lease)
-        await commits.add(said(lease, "3"), "ann")
+        await commits.add(said(journal, lease, "3"), "ann")
         await first
     assert waited == [text("1")]
     assert await words_of(journal, lease) == [text("1"), text("2"), text("3")]
@@ -72,21 +84,21 @@ async def test_an_append_waits_until_those_heard_a_moment_ago_are_heard_again(
 async def test_nobody_waits_longer_than_a_moment(
     journal: MemoryJournal, lease: Lease, longest_s: float, pause_s: float
 ) -> None:
-    commits = Commits(journal, longest_s=longest_s, pause_s=pause_s)
+    commits = Commits(longest_s=longest_s, pause_s=pause_s)
     async with asyncio.timeout(PATIENCE_S):
-        await commits.add(said(lease), "ann")
-        await commits.add(said(lease), "ben")
-        await commits.add(said(lease), "ben")
+        await commits.add(said(journal, lease), "ann")
+        await commits.add(said(journal, lease), "ben")
+        await commits.add(said(journal, lease), "ben")
 
 
 async def test_an_append_without_a_sender_takes_along_those_before_it(
     journal: MemoryJournal, lease: Lease
 ) -> None:
-    commits = waiting(journal)
+    commits = waiting()
     async with asyncio.timeout(PATIENCE_S):
-        await commits.add(said(lease, "1"), "ann")
-        first = commits.add(said(lease, "2"), "ben")
-        await commits.add(said(lease, "3"))
+        await commits.add(said(journal, lease, "1"), "ann")
+        first = commits.add(said(journal, lease, "2"), "ben")
+        await commits.add(said(journal, lease, "3"))
         await first
     assert await words_of(journal, lease) == [text("1"), text("2"), text("3")]
 
@@ -95,14 +107,14 @@ async def test_an_append_without_a_sender_takes_along_those_before_it(
 async def test_a_failed_append_fails_alone(
     journal: MemoryJournal, lease: Lease, here: bool
 ) -> None:
-    commits, outcomes = waiting(journal, here=here), list[BaseException | None]()
+    commits, outcomes = waiting(here=here), list[BaseException | None]()
     other = await started(journal)
     async with asyncio.timeout(PATIENCE_S):
-        await commits.add(said(lease), "ann")
+        await commits.add(said(journal, lease), "ann")
         bad = commits.add(
-            Append(other.run_id, [text("x")], other.fence + 1, (), outcomes.append), "ben"
+            said(journal, replace(other, fence=other.fence + 1), settled=outcomes.append), "ben"
         )
-        await commits.add(said(lease), "ann")
+        await commits.add(said(journal, lease), "ann")
         for _ in range(2):
             with pytest.raises(FenceLost):
                 await bad
@@ -114,9 +126,9 @@ async def test_a_failed_append_fails_alone(
 async def test_an_append_goes_on_when_its_waiter_is_cancelled(
     journal: MemoryJournal, lease: Lease
 ) -> None:
-    commits, outcomes = waiting(journal), list[BaseException | None]()
-    await commits.add(said(lease, "1"), "ann")
-    append = Append(lease.run_id, [text("2")], lease.fence, (), outcomes.append)
+    commits, outcomes = waiting(), list[BaseException | None]()
+    await commits.add(said(journal, lease, "1"), "ann")
+    append = said(journal, lease, "2", outcomes.append)
 
     async def wait() -> None:
         await append
@@ -128,7 +140,7 @@ async def test_an_append_goes_on_when_its_waiter_is_cancelled(
     with suppress(asyncio.CancelledError):
         await waiter
     async with asyncio.timeout(PATIENCE_S):
-        await commits.add(said(lease, "3"), "ann")
+        await commits.add(said(journal, lease, "3"), "ann")
         await append
     assert outcomes == [None]
     assert await words_of(journal, lease) == [text("1"), text("2"), text("3")]
@@ -138,19 +150,19 @@ async def test_an_append_goes_on_when_its_waiter_is_cancelled(
 async def test_whoever_finishes_waits_for_all(
     journal: MemoryJournal, lease: Lease, here: bool
 ) -> None:
-    commits = waiting(journal, here=here)
+    commits = waiting(here=here)
     await commits.finish()
-    await commits.add(said(lease, "1"), "ann")
-    commits.add(said(lease, "2"), "ben")
+    await commits.add(said(journal, lease, "1"), "ann")
+    commits.add(said(journal, lease, "2"), "ben")
     await commits.finish()
     assert await words_of(journal, lease) == [text("1"), text("2")]
 
 
 async def test_a_closed_journal_is_told_to_all(journal: MemoryJournal, lease: Lease) -> None:
-    commits = waiting(journal)
-    await commits.add(said(lease), "ann")
-    first = commits.add(said(lease), "ben")
+    commits = waiting()
+    await commits.add(said(journal, lease), "ann")
+    first = commits.add(said(journal, lease), "ben")
     journal.close()
-    for append in (commits.add(said(lease), "ann"), first):
+    for append in (commits.add(said(journal, lease), "ann"), first):
         with pytest.raises(JournalError):
             await append

@@ -6,15 +6,13 @@ disk each message would have one of its own, since it ends before the next messa
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from batten.contract.errors import BattenError
-from batten.contract.facts import Fact
-from batten.journal.contract import Body, Journal
-from batten.journal.receipt import Receipts
+from batten.journal.receipt import Receipt, Receipts
 
 LONGEST_S = 0.01
 """How long an append waits for others."""
@@ -27,24 +25,21 @@ _MOST = 100
 
 
 class Append:
-    """Facts of a run on their way to the journal. Awaiting it waits until they are durable, and
-    raises the journal's error.
+    """Facts on their way to the journal. Awaiting it waits until they are durable, and raises the
+    journal's error.
     """
 
-    __slots__ = ("_error", "_is_settled", "_on_settled", "_waiters", "bodies", "fence", "given")
+    __slots__ = ("_error", "_is_settled", "_on_settled", "_waiters", "submit")
 
     def __init__(
         self,
-        run_id: str,
-        facts: Sequence[Fact],
-        fence: int,
-        bodies: Sequence[Body] = (),
+        submit: Callable[[], Receipt[Any]],
         on_settled: Callable[[BaseException | None], object] = lambda error: None,
     ) -> None:
-        """`on_settled` is called with the outcome, whether somebody waits for it or not."""
-        self.given = (run_id, facts)
-        self.fence = fence
-        self.bodies = bodies
+        """`submit` gives the facts to the journal. `on_settled` is called with the outcome, whether
+        somebody waits for it or not.
+        """
+        self.submit = submit
         self._on_settled = on_settled
         self._is_settled = False
         self._error: BaseException | None = None
@@ -77,7 +72,6 @@ class Commits:
 
     def __init__(
         self,
-        journal: Journal,
         *,
         here: bool = False,
         longest_s: float = LONGEST_S,
@@ -86,7 +80,6 @@ class Commits:
         """`here`: a commit may block the event loop while the disk is fast, which saves the switch
         to the journal's thread and back.
         """
-        self._journal = journal
         self._here = here
         self._longest_s = longest_s
         self._pause_s = pause_s
@@ -141,11 +134,8 @@ class Commits:
             self._timer.cancel()
             self._timer = None
         group, self._queue = self._queue, []
-        append = self._journal.append
         try:
-            receipts = Receipts(
-                [append(*one.given, fence=one.fence, bodies=one.bodies) for one in group]
-            )
+            receipts = Receipts([one.submit() for one in group])
         except BattenError as error:  # the journal is closed
             for one in group:
                 one.settle(error)

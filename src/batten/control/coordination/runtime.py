@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 
 from batten.agent.cancel_request import cancel_request
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
@@ -78,7 +79,7 @@ class Runtime:
         self.replay_mismatches = 0
         self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
         self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
-        self.commits = Commits(keeping.journal, here=commits_here)
+        self.commits = Commits(here=commits_here)
         self._worker_id = this_worker()
         self._operators = OperatorRequests(keeping.journal)
 
@@ -198,8 +199,7 @@ class Runtime:
             raise refused from error
 
     def take(self, message: Message) -> Taken | None:
-        """Apply and queue a message whose shape and sender were checked, if its session is in
-        memory and accepts it at once; `send` takes it or tells why not otherwise.
+        """Like `send`, if the session is in memory and accepts the message at once; else None.
 
         It becomes durable whether the caller waits for that or not.
         """
@@ -227,8 +227,7 @@ class Runtime:
 
     async def run_of(self, session_id: str) -> str | None:
         """The run of a session; None if there is none."""
-        held = self._sessions.get(session_id)
-        if held is not None:
+        if (held := self._sessions.get(session_id)) is not None:
             await held.settled()
             return held.run_id
         row = await store.find_run(self.journal, session_id)
@@ -236,8 +235,7 @@ class Runtime:
 
     def holds(self, session_id: str) -> bool:
         """Whether this runtime works on the session, and it has not ended."""
-        held = self._sessions.get(session_id)
-        return held is not None and held.lease is not None
+        return (held := self._sessions.get(session_id)) is not None and held.lease is not None
 
     async def leave(self, session_id: str) -> None:
         """Give up a session that goes on: another runtime may adopt it."""
@@ -248,8 +246,7 @@ class Runtime:
 
     def open_sessions(self, initiator: str) -> int:
         """Open sessions that this sender started."""
-        sessions = [held.engine.session for held in self._sessions.values()]
-        return sum(one.state == "OPEN" and one.panel.initiator == initiator for one in sessions)
+        return sum(one.state == "OPEN" and one.panel.initiator == initiator for one in self.known())
 
     def known(self) -> list[Session]:
         """The sessions in memory: all live ones, and those that ended lately."""
@@ -307,9 +304,9 @@ class Runtime:
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            store_start = create_run if waiting is None else claim_run
-            held.lease = await store_start(
-                self.keeping, self._worker_id, held.run_id, engine.session, accepted
+            given = (self.keeping, self._worker_id, held.run_id, engine.session, accepted)
+            held.lease = await (
+                create_run(*given, self.commits) if waiting is None else claim_run(*given)
             )
         except BaseException as error:
             self._forget(held)
@@ -344,7 +341,8 @@ class Runtime:
         now = self.clock()
         events: list[Event] = list(held.engine.advance(now)) if held.lease is not None else []
         try:
-            self._check_held(held)
+            if held.lease is None and not held.engine.session.is_terminal:
+                raise Rejection("INTERNAL_ERROR", "another process works on the session")
             accepted = held.engine.receive(message, now)
         except Rejection as rejection:
             await self._reject(held, events, message, rejection)
@@ -359,10 +357,6 @@ class Runtime:
             written = write_ambient(message, held.engine.session, held.run_id, self.keeping)
             if written.facts:
                 await self._store(held, written)
-
-    def _check_held(self, held: HeldSession) -> None:
-        if held.lease is None and not held.engine.session.is_terminal:
-            raise Rejection("INTERNAL_ERROR", "another process works on the session")
 
     async def _reject(
         self, held: HeldSession, events: list[Event], message: Message, rejection: Rejection
@@ -417,8 +411,14 @@ class Runtime:
                 if event.state in ("RESOLVED", "EXPIRED"):
                     self._tell(event.state, held)
 
-        append = Append(held.run_id, written.facts, lease.fence, written.bodies, settled)
-        held.tail = append
+        submit = partial(
+            self.journal.append,
+            held.run_id,
+            written.facts,
+            fence=lease.fence,
+            bodies=written.bodies,
+        )
+        held.tail = append = Append(submit, settled)
         if is_last:
             held.lease = None
         return self.commits.add(append, held.run_id + sender if sender else "")
@@ -455,10 +455,10 @@ class Runtime:
         """Whether the journal has the session; one that has ended may have been deleted."""
         if not held.engine.session.is_terminal:
             return True
-        is_stored = await self.journal.run(held.run_id) is not None
-        if not is_stored:
-            self._forget(held)
-        return is_stored
+        if await self.journal.run(held.run_id) is not None:
+            return True
+        self._forget(held)
+        return False
 
     async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)
@@ -486,8 +486,8 @@ class Runtime:
             held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
         except Conflict:
             return held
-        taken = taken_over(row, self._worker_id)
-        await self.journal.append(row.run_id, taken, fence=held.lease.fence)
+        facts = taken_over(row, self._worker_id)
+        await self.journal.append(row.run_id, facts, fence=held.lease.fence)
         return held
 
     def _tell(self, kind: str, held: HeldSession) -> None:
