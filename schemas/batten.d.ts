@@ -351,6 +351,7 @@ export interface CreateTask {
   priority?: "high" | "low" | "normal" | "urgent" | "";
   /** Left out: the default model of the service. */
   requested_model?: string;
+  /** The provider of `requested_model`; left out if that names it, as `anthropic/NAME`. */
   requested_provider?: string;
   /**
    * The most that all runs of the task may cost together, in millionths of a US dollar; 0 for no

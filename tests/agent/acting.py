@@ -53,6 +53,8 @@ class Acting:
                 return ToolOutput(text="no luck", ending="failed", error_kind="luck")
             case "picture":
                 return ToolOutput(text="look", images=(Image("image/png", PIXEL),))
+            case "talk":
+                return ToolOutput(text="\n\n1 %\r99 %\u2028done\nand more")
             case "long":
                 return ToolOutput(text="0123456789" * 12_000)
             case "wait":

@@ -232,3 +232,18 @@ async def test_a_model_without_schemas_is_a_missing_capability_once_a_run(stage:
     )
     plain = await stage.play([say("well")])
     assert plain.all(f.ErrorModelCapabilityMissing) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "summary"),
+    [("kill -9 $$", "ended by signal SIGKILL"), ("exit 7", "exited with status 7")],
+)
+async def test_a_failed_command_says_how_it_ended(stage: Stage, command: str, summary: str) -> None:
+    failed = (await stage.play([bash(command, "c1")], [say("well")])).one(f.ToolFailed)
+    assert (failed.summary, failed.error) == (summary, summary)
+
+
+async def test_a_summary_has_one_line(stage: Stage) -> None:
+    model = stage.scenario([call("acting", act="talk")], [say("well")])
+    played = await stage.run(*ALLOWED, "--model", model, tools=[Acting()])
+    assert played.one(f.ToolCompleted).summary == "1 %"

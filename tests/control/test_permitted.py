@@ -175,6 +175,33 @@ async def test_a_task_without_a_usable_model_is_not_started(stage: Stage) -> Non
             assert await service.journal.runs(task_id=task) == []
 
 
+async def test_a_requested_provider_is_the_one_that_is_used(tmp_path: Path) -> None:
+    # Nothing listens there: the runs are only queued.
+    nowhere = {"OPENROUTER_API_KEY": "k", "OPENROUTER_BASE_URL": "http://127.0.0.1:9"}
+    stage = Stage(tmp_path, nowhere)
+    model = stage.scenario([say("done")])
+    own, path = "anthropic/claude-sonnet-4-5", model.removeprefix("scripted/")
+    async with serving(stage, "--model", model) as service:
+        for asked, provider, used in (
+            ({"requested_provider": "scripted"}, "scripted", path),
+            ({"requested_provider": "scripted", "requested_model": path}, "scripted", path),
+            ({"requested_provider": "scripted", "requested_model": model}, "scripted", path),
+            ({"requested_provider": "openrouter", "requested_model": own}, "openrouter", own),
+        ):
+            row = await service.tasks.start(await service.create(prompt="go", **asked), by=BY)
+            assert (row.provider, row.model) == (provider, used)
+        for asked in (
+            {"requested_provider": "nonesuch"},
+            {"requested_provider": "openrouter"},
+            {"requested_provider": "nonesuch", "requested_model": path},
+        ):
+            task = await service.create(prompt="go", **asked)
+            with pytest.raises(CallerError) as met:
+                await service.tasks.start(task, by=BY)
+            assert met.value.code in ("model_not_configured", "config")
+            assert await service.journal.runs(task_id=task) == []
+
+
 def server(policy: str = "auto", **env: str) -> dict[str, Any]:
     return {
         "name": "own",
@@ -216,6 +243,7 @@ async def test_line_44_a_blocked_server_is_not_called_and_the_run_goes_on(stage:
         assert row.status == "completed"
         blocked = await service.fact(row.run_id, PolicyToolBlocked)
         assert (blocked.mcp_server, blocked.mcp_tool, blocked.result) == ("own", "die", "blocked")
+        assert blocked.reason == "approval_policy=block"
         for tool, end in (("die", ToolFailed), ("fail", ToolCompleted)):
             model = stage.scenario([call(f"mcp__own__{tool}")], [say("done")], name=tool)
             row = await service.run(prompt="go", requested_model=model, mcp_servers=[server()])

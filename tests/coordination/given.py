@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batten.coordination.engine import Engine, start
+from batten.coordination.engine import Engine, read_opening, start
 from batten.coordination.envelope import Message
 from batten.coordination.payloads import COMMITMENT, SESSION_START, write
 from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
@@ -52,7 +52,7 @@ def open_session(
 ) -> Engine:
     known = PolicyRegistry({DEFAULT.policy_id: DEFAULT, policy.policy_id: policy})
     message = start_message(mode, policy_version=policy.policy_id, **fields)
-    engine, _ = start(message, modes or ModeRegistry(), known, NOW_MS)
+    engine, _ = start(read_opening(message, modes or ModeRegistry()), known, NOW_MS)
     return engine
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from batten.coordination.engine import Accepted, Engine, Event, start
+from batten.coordination.engine import Accepted, Engine, Event, read_opening, start
 from batten.coordination.envelope import Message
 from batten.coordination.payloads import COMMITMENT, SESSION_START, WireType, write
 from batten.coordination.policy.policy import PolicyDescriptor
@@ -120,7 +120,9 @@ def policies_of(script: Script) -> PolicyRegistry:
 
 def play(script: Script) -> tuple[Engine, Accepted, list[Event]]:
     """Run a script in process and check each answer."""
-    engine, first = start(start_message(script), ModeRegistry(), policies_of(script), NOW_MS)
+    engine, first = start(
+        read_opening(start_message(script), ModeRegistry()), policies_of(script), NOW_MS
+    )
     events: list[Event] = []
     for number, (message, expected) in enumerate(messages(script), 1):
         code = ""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from batten.coordination.engine import Accepted, Changed, rebuild, start
+from batten.coordination.engine import Accepted, Changed, read_opening, rebuild, start
 from batten.coordination.envelope import Message, check_ambient, check_shape
 from batten.coordination.modes.mode import Descriptor
 from batten.coordination.payloads import SIGNAL, write
@@ -23,7 +23,7 @@ from tests.coordination.given import (
 
 def refused_start(message: Message, modes: ModeRegistry | None = None) -> str:
     with pytest.raises(Rejection) as refused:
-        start(message, modes or ModeRegistry(), PolicyRegistry(), NOW_MS)
+        start(read_opening(message, modes or ModeRegistry()), PolicyRegistry(), NOW_MS)
     return refused.value.macp_code
 
 
@@ -63,6 +63,12 @@ def test_session_start_with_a_bad_field_is_refused(fields: dict[str, Any]) -> No
     assert refused_start(start_message(**fields)) == "INVALID_ENVELOPE"
 
 
+@pytest.mark.parametrize("mode", [f"macp.mode.{one}.v1" for one in ("proposal", "task", "quorum")])
+def test_participants_are_demanded_before_the_policy_is_looked_up(mode: str) -> None:
+    nobody = start_message(mode, participants=(), policy_version="policy.none")
+    assert refused_start(nobody) == "INVALID_ENVELOPE"
+
+
 def test_session_start_names_a_known_mode_and_policy() -> None:
     assert refused_start(start_message("macp.mode.unknown.v1")) == "MODE_NOT_SUPPORTED"
     unknown = start_message(policy_version="policy.none")
@@ -70,8 +76,7 @@ def test_session_start_names_a_known_mode_and_policy() -> None:
     other = PolicyDescriptor(policy_id="policy.q", mode="macp.mode.quorum.v1")
     with pytest.raises(Rejection, match=r"is for macp\.mode\.quorum"):
         start(
-            start_message(policy_version="policy.q"),
-            ModeRegistry(),
+            read_opening(start_message(policy_version="policy.q"), ModeRegistry()),
             PolicyRegistry().register(other),
             NOW_MS,
         )
@@ -167,6 +172,25 @@ def test_unanswered_offer_is_accepted_implicitly_when_its_time_has_passed() -> N
     assert again.session.mode_state == engine.session.mode_state
 
 
+def test_time_suspended_does_not_count_towards_an_implicit_acceptance() -> None:
+    policy = PolicyDescriptor(
+        policy_id="policy.implicit",
+        mode=HANDOFF,
+        rules='{"acceptance": {"implicit_accept_timeout_ms": 5000}}',
+    )
+    engine = open_session(HANDOFF, policy, participants=("lead", "ben"))
+    engine.receive(
+        say("lead", "HandoffOffer", HANDOFF, handoff_id="h1", target_participant="ben"), NOW_MS
+    )
+    engine.suspend("lead", "", NOW_MS + 1000)
+    assert engine.advance(NOW_MS + 20_000) == []
+    engine.resume("lead", "", NOW_MS + 21_000)
+    assert engine.advance(NOW_MS + 24_999) == []
+    (accepted,) = engine.advance(NOW_MS + 25_000)
+    assert isinstance(accepted, Accepted)
+    assert (accepted.message.message_id, accepted.at_ms) == ("implicit-accept:h1", NOW_MS + 25_000)
+
+
 def test_extension_mode_takes_its_listed_messages_and_the_initiators_commitment() -> None:
     listed = Descriptor(
         mode="ext.standup.v1", mode_version="3", message_types=("Report", "Commitment")
@@ -191,6 +215,8 @@ def test_promoted_mode_is_strict_listed_and_stays() -> None:
     assert "org.a.v1" in [mode.mode for mode in modes.standard]
     assert modes.find("ext.a.v1") is None
     assert refused_start(start_message("org.a.v1", ttl_ms=0), modes) == "INVALID_ENVELOPE"
+    nobody = start_message("org.a.v1", mode_version="1", participants=())
+    assert refused_start(nobody, modes) == "INVALID_ENVELOPE"
     with pytest.raises(Rejection, match="stays"):
         modes.unregister("org.a.v1")
 

@@ -1,11 +1,15 @@
 """Policies: which are registered, and how they judge a commitment."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
+from batten.contract.errors import CallerError
+from batten.control.coordination.registries import read_policy_file
+from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor, bind, typed_rules
+from batten.coordination.policy.rules import DEFAULT_RULES, DecisionRules
 from batten.coordination.registry import PolicyRegistry
 from batten.coordination.rejection import Rejection
 from tests.coordination.given import DECISION, NOW_MS, commitment, open_session, say
@@ -37,7 +41,7 @@ def policy(rules: Any, mode: str = DECISION, version: int = 2) -> PolicyDescript
         policy({"objection_handling": {"critical_objection_action": "hold"}}, version=1),
         policy({"x-acme.rule": {}}),
         policy({}, version=0),
-        policy({}, version=4),
+        policy({"threshold": {"value": 2.5}}, QUORUM),
         policy({"threshold": {"type": "weighted"}}, QUORUM),
         policy({"threshold": {"type": "percentage", "value": 101}}, QUORUM),
         policy({"acceptance": {"criterion": "nobody"}}, "macp.mode.proposal.v1"),
@@ -79,7 +83,7 @@ def test_registry_lists_by_mode_refuses_repeats_and_keeps_the_default() -> None:
     registry = PolicyRegistry().register(own)
     assert registry.of_mode(DECISION) == [DEFAULT]
     assert registry.of_mode(QUORUM) == [DEFAULT, own]
-    with pytest.raises(Rejection, match="exists already"):
+    with pytest.raises(Rejection, match="is already registered"):
         registry.register(own)
     with pytest.raises(Rejection, match="built in"):
         registry.unregister("policy.default")
@@ -244,8 +248,27 @@ def test_all_reasons_are_told_together() -> None:
     assert denials == ["evaluation_required", "veto", "quorum_not_met", "threshold_not_met"]
 
 
-def test_policy_of_an_unknown_schema_denies_every_commitment() -> None:
+def test_policy_of_an_unknown_schema_is_registered_and_denies_every_commitment() -> None:
+    PolicyRegistry().register(policy({}, version=9))
     assert judged({}, version=9) == ["unsupported_schema_version"]
+    assert judged({}, version=9, positive=False) == ["unsupported_schema_version"]
+
+
+def test_policy_file_of_an_unknown_schema_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text('{"policy_id": "policy.t", "rules": {}, "schema_version": 4}')
+    with pytest.raises(CallerError, match="schema_version 4: write one of 1, 2, 3"):
+        read_policy_file(str(file))
+
+
+def test_whole_number_may_be_written_with_a_fraction_of_zero() -> None:
+    given = policy({"threshold": {"type": "n_of_m", "value": 2.0}}, QUORUM, version=1)
+    PolicyRegistry().register(given)
+    assert bind(given, QUORUM).quorum.threshold.value == 2
+
+
+def test_rules_of_the_default_policy_written_out_are_those_it_has() -> None:
+    assert typed_rules(DEFAULT_RULES, DECISION) == bind(DEFAULT, DECISION).rules == DecisionRules()
 
 
 def test_stored_rules_that_cannot_be_read_deny_every_commitment() -> None:

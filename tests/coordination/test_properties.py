@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batten.coordination.engine import Accepted, Engine, Event, rebuild, start
+from batten.coordination.engine import Accepted, Engine, Event, read_opening, rebuild, start
 from batten.coordination.envelope import Message
 from batten.coordination.payloads import COMMITMENT, SESSION_START, write
 from batten.coordination.policy.policy import PolicyDescriptor
@@ -115,7 +115,7 @@ def new_session(mode: str, rules: str, initiator_listed: bool) -> tuple[Engine, 
         payload=write(SESSION_START, fields),
     )
     registry = PolicyRegistry().register(policy)
-    return start(message, ModeRegistry(), registry, NOW_MS)
+    return start(read_opening(message, ModeRegistry()), registry, NOW_MS)
 
 
 def is_entitled(engine: Engine, sender: str, who: str) -> bool:
@@ -192,7 +192,7 @@ def test_no_bytes_crash_a_start(payload: bytes, type_: str) -> None:
             payload=payload,
         )
         try:
-            engine, _ = start(message, ModeRegistry(), PolicyRegistry(), NOW_MS)
+            engine, _ = start(read_opening(message, ModeRegistry()), PolicyRegistry(), NOW_MS)
         except Rejection:
             continue
         assert engine.session.state == "OPEN"

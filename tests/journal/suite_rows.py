@@ -19,6 +19,9 @@ from batten.contract.facts import (
     SessionClosed,
     SessionConfigured,
     SessionOpened,
+    ToolEditApplied,
+    ToolFileWriteApplied,
+    ToolMultiEditApplied,
     TurnCompleted,
     UserMessage,
 )
@@ -267,6 +270,26 @@ class Artifacts(WithJournal):
         assert (row.reverted_at, row.metadata) == ("then", {"target_path": "a.py"})
         assert await journal.artifacts(lease.run_id, kind="patch") == [row]
         assert await journal.artifacts(lease.run_id, kind="image") == []
+
+    @pytest.mark.parametrize(
+        "report",
+        [
+            ToolEditApplied("call_1", "art_1", "before", tool_name="edit_file"),
+            ToolFileWriteApplied("call_1", "art_1", "before", tool_name="write_file"),
+            ToolMultiEditApplied("call_1", ["art_1"], "before", tool_name="multi_edit"),
+        ],
+    )
+    async def test_a_patch_is_applied_when_its_report_says(
+        self, journal: Journal, report: ToolEditApplied | ToolMultiEditApplied
+    ) -> None:
+        lease = await started(journal)
+        await journal.append(lease.run_id, [artifact()], fence=lease.fence)
+        applied = ArtifactUpdated("art_1", "status", "proposed", "applied")
+        told, _ = await journal.append(lease.run_id, [report, applied], fence=lease.fence)
+        row = await journal.artifact("art_1")
+        assert row is not None
+        assert decode(told.body).data == replace(report, applied_at=row.applied_at)
+        assert await journal.verify() == []
 
     async def test_the_second_of_two_equal_transitions_is_refused(self, journal: Journal) -> None:
         lease = await started(journal)

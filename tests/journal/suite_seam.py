@@ -411,6 +411,7 @@ class Queueing(WithJournal):
         ending = decode_fact(stored[1].body)
         assert isinstance(ending, RunCancelled)
         assert (ending.by, ending.reason, ending.outcome) == (by, reason, "cancelled")
+        assert ending.turns == 1  # the agent asked in its first turn
         run = await journal.run(lease.run_id)
         assert run is not None
         assert (run.status, run.outcome) == ("cancelled", "cancelled")

@@ -320,8 +320,7 @@ async def test_heartbeats_fill_silence_where_they_are_wanted(stage: Stage) -> No
 
 def restored(ring: int = 512) -> Stage:
     """After a restore at cursor 42."""
-    marker = reset("restored_from_snapshot", 42)
-    return Stage(Outbox(snapshot_at, ring=ring, cursor=42, first=marker))
+    return Stage(Outbox(snapshot_at, ring=ring, cursor=42, restored=snapshot_at(42)))
 
 
 async def test_a_restored_stream_begins_with_its_reset_for_every_older_cursor() -> None:
@@ -333,7 +332,21 @@ async def test_a_restored_stream_begins_with_its_reset_for_every_older_cursor() 
     assert await unread(stage.attach(43)) == []
     assert await unread(stage.attach(-1)) == [reset("replay_gap", 43)]
     assert await unread(stage.attach(44)) == [reset("replay_gap", 43)]
-    assert await unread(stage.attach()) == [SnapshotEnvelope(snapshot=snapshot_at(43))]
+    assert await unread(stage.attach()) == [reset("restored_from_snapshot", 43)]
+    subscribed = stage.outbox.open(stage.viewer())
+    stage.tell(44)
+    assert await unread(subscribed) == [reset("restored_from_snapshot", 43), said(44)]
+
+
+async def test_the_last_state_has_the_cursor_of_the_last_message(stage: Stage) -> None:
+    stage.tell(1)
+    reading = stage.attach(1)
+    stage.outbox.publish_end()
+    last = SnapshotEnvelope(snapshot=snapshot_at(1))
+    assert stage.outbox.cursor == 1
+    assert await unread(reading) == [last]
+    assert await unread(stage.attach(1)) == [last]
+    assert await unread(stage.attach(0)) == [said(1), last]
 
 
 async def test_a_restored_stream_that_lost_its_reset_has_a_gap_for_every_older_cursor() -> None:
@@ -414,8 +427,8 @@ def test_no_reader_however_slow_hears_anything_twice_or_out_of_order_or_misses_i
 
 
 async def _played(plan: list[tuple[str, int]], ring: int, room: int, start: int) -> None:
-    first = reset("restored_from_snapshot", start) if start else None
-    stage = Stage(Outbox(snapshot_at, ring=ring, mailbox=room, cursor=start, first=first))
+    left = snapshot_at(start) if start else None
+    stage = Stage(Outbox(snapshot_at, ring=ring, mailbox=room, cursor=start, restored=left))
     outbox, public, readers = stage.outbox, set[int](), list[Reader]()
 
     def between(after: int, before: int) -> int:

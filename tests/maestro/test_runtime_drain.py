@@ -31,6 +31,7 @@ from tests.maestro.attending import (
     valid,
 )
 from tests.maestro.schemas import Json
+from tests.runner.test_restore import foreign, written
 
 ASKED = DrainRequest(reason="pod_stopping", requested_by="suite", export_paths=("notes.md",))
 AGAIN = [say("Again."), {"kind": "end", "reason": "complete"}]
@@ -63,7 +64,7 @@ async def test_a_drain_leaves_a_manifest_and_takes_nobody_any_more(stage: Stage)
         flushed = manifest["runtime"]
         assert (flushed["flush_status"], flushed["protocol_version"]) == ("completed", "2026-04-02")
         assert flushed["session_id"] == runtime.session_id
-        assert flushed["cursor"] == runtime.state().cursor > manifest["snapshot"]["cursor"] > 0
+        assert flushed["cursor"] == runtime.state().cursor == manifest["snapshot"]["cursor"] > 0
         assert valid("Snapshot", manifest["snapshot"])["cursor"] == before
         assert manifest["workspace_export"]["mode"] == "local_path_contract"
         (exported,) = manifest["workspace_export"]["paths"]
@@ -285,6 +286,27 @@ async def test_a_session_that_the_journal_does_not_have_is_not_made_up(stage: St
     with pytest.raises(CallerError, match="cannot be read"):
         async with hosting(stage, restore=str(stage.directory / "nowhere.json")):
             pass
+
+
+async def test_a_manifest_of_another_make_gives_a_new_session_its_id_state_and_cursor(
+    stage: Stage,
+) -> None:
+    manifest = foreign()
+    manifest["runtime"]["session_file"] = "/somewhere/else/.maestro/agent/sessions/session.jsonl"
+    manifest["snapshot"]["last_init"] = {"type": "init", "approval_mode": "fail"}
+    name = written(stage.workspace, manifest)
+    model = stage.scenario([bash("echo no > no.txt", "c1")], DONE, AGAIN)
+    for expected in ("Done.", "Again."):
+        async with hosting(stage, model=model, restore=str(stage.workspace / name)) as runtime:
+            snapshot = is_valid(runtime.state())
+            assert (snapshot["session_id"], snapshot["cursor"]) == ("sess_old", 7)
+            async with attending(runtime) as controller:
+                said = await controller.prompt("go on")
+                first = controller.heard[0]
+                assert (first["type"], first["reason"]) == ("reset", "restored_from_snapshot")
+                assert min(controller.cursors) > 7
+            assert expected in [one.get("content") for one in said]
+    assert not (stage.workspace / "no.txt").exists(), "the mode of the manifest's init holds"
 
 
 async def test_a_session_is_gone_on_with_after_its_process_left_without_a_word(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import batten
 from batten.contract.depth import is_too_deep
 from batten.redact.redactor import TOO_DEEP, Redactor, redacted_bytes, union
+from batten.redact.scan import MARK
 from tests.redact.planted import BODY, HEX, KNOWN, LINES, PEM, VENDORS
 
 REDACTOR = Redactor(KNOWN)
@@ -242,8 +243,27 @@ def test_what_a_model_or_a_person_wrote_is_not_rewritten_by_guesses(text: str) -
     authored = REDACTOR.authored
     assert authored.text(text) == text
     assert REDACTOR.text(text) != text
-    value = {"password": "hunter2", "headers": {"Authorization": "x12345678"}, "text": text}
+    value = {"password": "hunter2", "places": {"Authorization": "x12345678"}, "text": text}
     assert authored.value(value) == (value, [])
+
+
+def test_credentials_in_headers_and_variables_are_no_guess() -> None:
+    value = {
+        "url": "https://example.org",
+        "headers": {"Authorization": "Bearer x1234", "Accept": "text/html", "X-Api-Key": ""},
+        "servers": [{"env": {"DB_PASSWORD": "hunter2", "API_TOKEN": "$TOKEN", "LANG": "C"}}],
+        "Authorization": "a word",
+    }
+    assert REDACTOR.authored.value(value) == (
+        {
+            **value,
+            "headers": {"Authorization": MARK, "Accept": "text/html", "X-Api-Key": ""},
+            "servers": [{"env": {"DB_PASSWORD": MARK, "API_TOKEN": "$TOKEN", "LANG": "C"}}],
+        },
+        ["headers.Authorization", "servers[0].env.DB_PASSWORD"],
+    )
+    again, paths = REDACTOR.authored.value(REDACTOR.authored.value(value)[0])
+    assert (again["headers"]["Authorization"], paths) == (MARK, [])
 
 
 @pytest.mark.parametrize("secret", [*VENDORS, *KNOWN])

@@ -17,6 +17,7 @@ from tests.agent.stage import Stage, bash, end, say
 from tests.maestro.schemas import Json
 from tests.runner.remote import WELL_KNOWN, NotStarted, RunnerProcess
 from tests.runner.test_http import CONNECTIONS, HERE, NAMED, connected, first, heard, prompted
+from tests.runner.test_restore import foreign, written
 
 DONE = [say("Done."), end()]
 AGAIN = [say("Again."), end()]
@@ -171,6 +172,32 @@ def test_no_byte_of_a_manifest_can_be_lost_unnoticed(stage: Stage) -> None:
             load(str(place), str(stage.workspace))
     place.write_bytes(whole)
     assert load(str(place), str(stage.workspace)) == expected
+
+
+def test_a_manifest_of_another_make_is_enough(stage: Stage) -> None:
+    """No file of ours is beside it: the session begins anew, under its id and above its cursor."""
+    manifest = foreign()
+    file = stage.workspace / ".maestro/agent/sessions/session.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"type":"session"}\n')
+    manifest["runtime"]["session_file"] = str(file)
+    name = written(stage.workspace, manifest)
+    runner = start(stage, stage.scenario(DONE), "--restore-manifest", name)
+    try:
+        who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
+        assert (who["runner_session_id"], who["ready"]) == ("mrs_1", True)
+        at = "/api/headless/sessions/sess_old"
+        snapshot = runner.ask("GET", f"{at}/state").json
+        assert (snapshot["session_id"], snapshot["cursor"]) == ("sess_old", 7)
+        reset = first(runner, f"{at}/events")
+        assert (reset["type"], reset["reason"]) == ("reset", "restored_from_snapshot")
+        answer = runner.post(CONNECTIONS, {"sessionId": "sess_old"})
+        assert answer.status == 200
+        drained = runner.post(f"{WELL_KNOWN}/drain").json["manifest"]
+        assert drained["maestro_session_id"] == "sess_old"
+        assert drained["runtime"]["cursor"] > 7
+    finally:
+        assert runner.end() == 0
 
 
 @pytest.mark.parametrize("flush", ["failed", "interrupted", "skipped"])

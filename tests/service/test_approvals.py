@@ -33,6 +33,16 @@ def instant(event: Json) -> datetime:
     return datetime.fromisoformat(event["occurred_at"])
 
 
+def check_waits_count(events: list[Json]) -> None:
+    """A run takes as long as it waits, too."""
+    order = [event["type"] for event in events]
+    starts, answered = (
+        instant(events[order.index(type_)]) for type_ in ("run.started", "approval.resolved")
+    )
+    waited_ms = int((answered - starts).total_seconds() * 1000)
+    assert events[-1]["data"]["duration_ms"] >= waited_ms - 1
+
+
 async def types(run: Run) -> list[str]:
     return [event["type"] for event in await run.events()]
 
@@ -65,12 +75,7 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
         "comment": "go on",
         "scope": "once",
     }
-    # A run takes as long as it waits, too.
-    starts, answered = (
-        instant(events[order.index(type_)]) for type_ in ("run.started", "approval.resolved")
-    )
-    waited_ms = int((answered - starts).total_seconds() * 1000)
-    assert events[-1]["data"]["duration_ms"] >= waited_ms - 1
+    check_waits_count(events)
     # The pending call ran without another call of the model.
     assert order.count("turn.started") == 2
 
@@ -119,6 +124,8 @@ async def test_line_32_a_rejection_cancels_run_and_task_and_runs_nothing(
     assert [event["type"] for event in events[-2:]] == ["approval.resolved", "run.cancelled"]
     assert events[-2]["data"]["comment"] == "not here"
     assert events[-1]["data"]["by"] == "operator"
+    assert (ended["turns"], events[-1]["data"]["turns"]) == (1, 1)
+    check_waits_count(events)
     assert "tool.invoked" not in [event["type"] for event in events]
 
 
@@ -133,6 +140,17 @@ async def test_a_rejection_without_halt_is_told_to_the_agent_which_goes_on(
     blocked = await run.until("policy.tool_blocked")
     assert "use git instead" in blocked["data"]["output"]
     assert proof(service) == ""
+
+
+async def test_a_task_whose_run_was_rejected_is_listed_as_the_newest(service: Service) -> None:
+    run, approval = await asked(service)
+    later = await service.task(service.stage.scenario([say("done")], name="later"))
+    assert [task["id"] for task in await service.get("/tasks")] == [later, run.task_id]
+    await run.resolve(approval["id"], "reject")
+    listed = await service.get("/tasks")
+    assert [task["id"] for task in listed] == [run.task_id, later]
+    times = [task["updated_at"] for task in listed]
+    assert times == sorted(times, reverse=True)
 
 
 async def test_line_33_cancelling_a_waiting_run_leaves_no_question_open(

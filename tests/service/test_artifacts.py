@@ -68,7 +68,8 @@ async def test_a_patch_is_given_in_the_flat_shape_with_its_diff(service: Service
     assert artifact["base_revision"].endswith(digest)
     assert artifact["diff"].splitlines()[-3:] == [" one", "-two", "+2"]
     assert artifact["stats"] == {"additions": 1, "deletions": 1, "hunks": 1}
-    assert artifact["applied_at"]
+    (applied,) = [e["data"] for e in await run.events() if e["type"] == "tool.edit.applied"]
+    assert artifact["applied_at"] == applied["applied_at"]
     assert artifact["reverted_at"] is None
     assert artifact["produced_by_run_id"] == artifact["run_id"] == run.run_id
     assert artifact["produced_by_tool_call_id"] == "e1"

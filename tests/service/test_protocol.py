@@ -11,6 +11,7 @@ import pytest
 from tests.agent.stage import bash, call, end, fail, say
 from tests.service.serving import Json, Run, Service, serving
 from tests.service.streaming import all_frames
+from tests.tools.web_server import web_server
 
 ENDINGS = ("tool.completed", "tool.failed", "tool.cancelled", "tool.timed_out")
 SECRET = "ghp_" + "x7Qm2Zk9Lp4Rt6Vw8Ys1Bn3Cd5Fg0HjKaEuI"
@@ -182,6 +183,34 @@ async def test_line_65_a_planted_secret_is_in_no_event(tmp_path: Path) -> None:
             assert planted not in states
         command = next(e for e in await run.events() if e["type"] == "tool.shell.command")
         assert "PLANTED_TOKEN" not in command["data"]["env_keys"]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_line_65_a_credential_of_a_request_is_sent_and_in_no_event(
+    tmp_path: Path, is_asked: bool
+) -> None:
+    word = "Bearer not-a-known-format"
+    async with web_server() as server:
+        environ = {"BATTEN_HTTP_ALLOW": "127.0.0.1"}
+        flags = () if is_asked else ("--auto-allow",)
+        async with serving(tmp_path, *flags, environ=environ) as service:
+            url = server.page("/a", b"hello")
+            headers = {"Authorization": word, "Accept": "text/plain"}
+            asked = call("http_request", "c1", url=url, headers=headers)
+            run = await service.started(service.stage.scenario([asked], [say("done")]))
+            if is_asked:
+                approval = await run.approval()
+                assert word not in str(approval)
+                await run.resolve(approval["id"], "approve")
+            await run.ended()
+            events = await run.events()
+    assert f"Authorization: {word}".encode() in server.requests[0]
+    assert word not in str(events)
+    (proposed,) = [e["data"] for e in events if e["type"] == "assistant.tool_call_proposed"]
+    assert proposed["redacted_paths"] == ["input.headers.Authorization"]
+    assert proposed["input"]["headers"] == {"Authorization": "<redacted>", "Accept": "text/plain"}
+    (requested,) = [e["data"] for e in events if e["type"] == "tool.http.requested"]
+    assert requested["header_keys"] == ["Authorization", "Accept"]
 
 
 async def test_line_69_a_resumed_run_begins_with_where_it_comes_from(service: Service) -> None:

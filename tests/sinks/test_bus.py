@@ -265,6 +265,12 @@ def test_span_attributes_and_gateway_metadata_carry_ids_only() -> None:
         "surface": "maestro",
     }
     assert gateway_metadata({"run_id": "r"})["agent_run_id"] == "r"
+    launched = identity_of({"MAESTRO_WORKLOAD": "review", "MAESTRO_EVALOPS_AGENT_ID": "a_1"})
+    assert gateway_metadata(launched) == {
+        "agent_id": "a_1",
+        "workload": "review",
+        "surface": "maestro",
+    }
 
 
 def test_payloads_of_prompts_skills_scores_and_learning() -> None:

@@ -84,6 +84,34 @@ async def test_a_run_is_told_before_its_process_ends_and_every_event_is_valid(
     assert learned["statement"] == "Tests need a server."
 
 
+async def test_a_call_that_is_refused_at_its_bounds_is_told_as_what_it_tried(
+    stage: Stage, server: NatsServer
+) -> None:
+    stage.environ["MAESTRO_AGENT_RUN_STEP_ID"] = "step_1"
+    named = stage.scenario(
+        [call("read_file", path="/etc/hostname"), call("web_fetch", url="http://127.0.0.1:9/x")],
+        [say("Done."), end()],
+    )
+    flags = ("--model", named, "--sandbox", "none", "--auto-allow")
+    ended = await asyncio.to_thread(batten, stage, "-p", "go", *flags)
+    assert ended.returncode == 0, ended.stderr.decode()
+    events = await server.events()
+    for one in events:
+        check_event(one)
+    told = {one["type"].rpartition(".")[2]: one for one in events}
+    violation = told["sandbox_violation"]["data"]
+    assert violation["operation"] == "read_file"
+    assert violation["resource"] == violation["attempted_path"] == "/etc/hostname"
+    assert violation["workspace_root"] == str(stage.workspace)
+    assert violation["policy_id"] == "bounds:workspace_violation"
+    block = told["firewall_block"]["data"]
+    assert (block["operation"], block["target"]) == ("web_fetch", "127.0.0.1")
+    assert (block["protocol"], block["port"]) == ("http", 9)
+    assert block["rule_id"] == "bounds:address_refused"
+    # The launcher's step is that of every event.
+    assert {one["extensions"]["agent_run_step_id"] for one in events} == {"step_1"}
+
+
 async def test_messages_carry_their_ids_so_that_repeats_are_dropped(
     stage: Stage, server: NatsServer
 ) -> None:

@@ -29,6 +29,7 @@ from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract import facts
 from batten.contract.conversation import ToolCall
+from batten.contract.cutting import first_line
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError
 from batten.contract.facts.tool import Todo, ToolKind
 from batten.contract.identity import current_ids
@@ -410,7 +411,7 @@ class Dispatch:
             "tool_name": tool.spec.name,
             "kind": tool.kind,
             "duration_ms": round((time.monotonic() - started) * 1000),
-            "summary": clean(output.summary or text.strip().partition("\n")[0])[:200],
+            "summary": clean(first_line(output.summary or text))[:200],
             "result_artifact_id": artifact_id or UNSET,
             "output": text,
             "attempt": self._attempt(call),
@@ -443,7 +444,7 @@ class Dispatch:
                 tool_name=name,
                 kind=kind,
                 duration_ms=0,
-                summary=text.partition("\n")[0][:200],
+                summary=first_line(text)[:200],
                 output=text,
                 error=text[:500],
                 error_kind=error_kind,

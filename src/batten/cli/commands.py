@@ -333,6 +333,9 @@ def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:
     sinks.add_argument(
         "--leave-with-stdin", action="store_true", help="of `run`: end when stdin is closed"
     )
+    sinks.add_argument(
+        "--since", metavar="INSTANT", help="of `run`: where new sinks begin; default: now"
+    )
 
     smoke = command(
         "smoke",

@@ -24,6 +24,7 @@ from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
     from batten.cli.debugging import DebugLog
+    from batten.sinks.beside import SinksBeside
     from batten.tools.contract import Tool
 
 SURFACES = {
@@ -69,13 +70,37 @@ def serve_protocol(
     make = _maker(protocol)
     with Stdio(ending_signals(), environ=environ) as stdio:
         opener = SessionOpener(replace(base, own_tools=tuple(tools)), own_process=True)
+        opener.after_open = beside = _Beside(opener)
         try:
             return asyncio.run(_converse(stdio, make(stdio, opener)))
         except (asyncio.CancelledError, KeyboardInterrupt):
             return exit_code("cancelled")
         finally:
+            beside.end()
             _tell_sinks(opener)
             opener.close()
+
+
+class _Beside:
+    """Tells the sinks while sessions are open, if there are any; loads nothing otherwise."""
+
+    def __init__(self, opener: SessionOpener) -> None:
+        self._opener = opener
+        self._sinks: SinksBeside | None = None
+
+    def __call__(self) -> None:
+        from batten.sinks.wanted import has_sinks
+
+        opener = self._opener
+        if self._sinks is None and has_sinks(opener.home, opener.base.environ, opener.sinks):
+            from batten.sinks.beside import SinksBeside
+
+            self._sinks = SinksBeside(opener)
+            self._sinks.begin()
+
+    def end(self) -> None:
+        if self._sinks is not None:
+            self._sinks.end()
 
 
 def _tell_sinks(opener: SessionOpener) -> None:

@@ -69,7 +69,7 @@ async def hosted(
         environ = opener.base.environ
         resumed = await _adopted(restored, opener)
         runtime = Runtime(
-            lambda hub: Served(opener, hub, resumed, _keep(opener)),
+            lambda hub: Served(opener, hub, resumed, _keep(opener), restored),
             environ,
             runner=None
             if runner is None
@@ -146,7 +146,7 @@ async def _restored(
 
 async def _adopted(restored: "Restored | None", opener: "SessionOpener") -> str | None:
     """The session of a manifest; taken from the workspace if this home does not have it."""
-    from batten.runner.session_file import PASSPHRASE, adopt
+    from batten.runner.session_file import PASSPHRASE, take_over
     from batten.wiring.home import absolute
 
     if restored is None or not restored.is_ready:
@@ -154,9 +154,7 @@ async def _adopted(restored: "Restored | None", opener: "SessionOpener") -> str 
     base = opener.base
     workspace = absolute(base.workspace or ".", base.cwd)
     passphrase = base.environ.get(PASSPHRASE)
-    return await asyncio.to_thread(
-        adopt, opener.home, workspace, restored.kept, restored.drained_id, passphrase
-    )
+    return await asyncio.to_thread(take_over, opener.home, workspace, restored, passphrase)
 
 
 def _workspace(

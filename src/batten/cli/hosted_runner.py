@@ -137,14 +137,14 @@ class _Hosting:
         self._opener = opener
         self._flags = tuple(flags)
         self._restored: Restored | None = None
-        self._stored_id = ""
+        self._stored_id: str | None = ""
         self._service: RunnerService | None = None
         self.code = 0
 
     def prepare(self) -> None:
         """Check the manifest and take over its session, before anything listens."""
         from batten.runner.restore import load
-        from batten.runner.session_file import PASSPHRASE, adopt
+        from batten.runner.session_file import PASSPHRASE, take_over
 
         if self._config.restore is None:
             return
@@ -152,10 +152,8 @@ class _Hosting:
         root = identity.workspace_root
         self._restored = load(self._config.restore, root, identity.maestro_session_id)
         if self._restored.is_ready:
-            restored, environ = self._restored, self._opener.base.environ
-            self._stored_id = adopt(
-                self._opener.home, root, restored.kept, restored.drained_id, environ.get(PASSPHRASE)
-            )
+            passphrase = self._opener.base.environ.get(PASSPHRASE)
+            self._stored_id = take_over(self._opener.home, root, self._restored, passphrase)
 
     @asynccontextmanager
     async def opening(self) -> "AsyncGenerator[App]":
@@ -210,10 +208,21 @@ class _Hosting:
 
     def _opening(self) -> "Open":
         """The session of the manifest."""
+        from batten.protocols.maestro.incoming import Init
+        from batten.runner.session_file import journal_id
         from batten.serve.maestro.session_wire import Open
 
-        assert self._restored is not None
-        return Open(session_id=self._stored_id, name=self._restored.session_id, exists=True)
+        restored = self._restored
+        assert restored is not None
+        if self._stored_id is None:
+            _log.warning(
+                "the manifest is of another make: its state and cursor are restored, and its"
+                " conversation is not"
+            )
+            init = restored.snapshot.last_init or Init()
+            new_id = journal_id(restored.drained_id)
+            return Open(session_id=new_id, name=restored.session_id, exists=False, init=init)
+        return Open(session_id=self._stored_id, name=restored.session_id, exists=True)
 
     def _runtime(self, runner: "Runner", opening: "Open", cursor: int) -> "Runtime":
         from batten.runner.session_file import PASSPHRASE, write

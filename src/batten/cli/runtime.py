@@ -23,6 +23,7 @@ from batten.serve.words import redacting
 from batten.wiring.home import batten_home
 
 if TYPE_CHECKING:
+    from batten.journal.contract import Journal
     from batten.serve.grpc.identity import Authenticator, Identity
     from batten.serve.grpc.server import Listening
 
@@ -30,6 +31,8 @@ _log = logging.getLogger("batten.coordination")
 _BIND = "127.0.0.1:50051"
 _MESSAGES = 600
 _STARTS = 60
+_LARGEST = 2**31 - 1 - 64 * 1024
+"""What gRPC takes as a size, with room for the envelope."""
 _PANELS = 1000
 """Questions that connected programs decide at the same time."""
 
@@ -167,7 +170,6 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     from batten.control.coordination.records import Keeping
     from batten.control.coordination.registries import FILE, Registries, load_policies
     from batten.control.coordination.runtime import Runtime
-    from batten.journal.sqlite import SqliteJournal
     from batten.redact.redactor import Redactor
     from batten.redact.seal import SealKey
     from batten.serve.grpc.rates import Rates
@@ -180,10 +182,10 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     authenticator = authenticator_of(options, environ, home, listening)
     directory = options.policies or environ.get("MACP_POLICIES_DIR")
     fixed = load_policies(directory) if directory else None
-    most = _MESSAGES if options.rate_limit is None else options.rate_limit
-    rates = Rates(starts=_STARTS if most else 0, messages=most)
+    starts, messages = _rates(options, environ)
     stopping = _stopping(options)
-    journal = SqliteJournal.open(home)
+    in_memory = environ.get("MACP_MEMORY_ONLY") == "1" and not options.leave_with_stdin
+    journal = _journal(home, in_memory=in_memory)
     try:
         keeping = Keeping(
             journal,
@@ -191,11 +193,12 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
             partial(SealKey.load, home),
             read_control_plane(environ).macp_redact_patterns,
         )
-        registries = Registries(os.path.join(home, FILE), fixed)
+        registries = Registries("" if in_memory else os.path.join(home, FILE), fixed)
         runtime = Runtime(keeping, registries, adopts=may_adopt, commits_here=True)
         panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)
         duty = PanelDuty(journal, keeping.redactor, "runtime", panels.decide, most=_PANELS)
         await runtime.recover()
+        rates = Rates(starts=starts, messages=messages)
         async with serve_runtime(runtime, authenticator, rates, listening) as address:
             sys.stdout.write(f"listening on {address}\n")
             sys.stdout.flush()
@@ -220,6 +223,38 @@ def _collect_seldom() -> None:
     gc.set_threshold(10_000)
 
 
+def _journal(home: str, *, in_memory: bool) -> "Journal":
+    if in_memory:
+        from batten.journal.memory import MemoryJournal
+
+        return MemoryJournal()
+    from batten.journal.sqlite import SqliteJournal
+
+    return SqliteJournal.open(home)
+
+
+def _rates(options: Namespace, environ: Mapping[str, str]) -> tuple[int, int]:
+    """How many sessions and other messages a sender may send a minute; 0 for no limit."""
+    starts = _whole(environ, "MACP_SESSION_START_LIMIT_PER_MINUTE", _STARTS)
+    messages = _whole(environ, "MACP_MESSAGE_LIMIT_PER_MINUTE", _MESSAGES)
+    if options.rate_limit is not None:
+        messages = options.rate_limit
+        starts = starts if messages else 0
+    return starts, messages
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
+    """A whole number of the environment. Raises `CallerError` for what is none."""
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and least <= int(text) <= _LARGEST):
+        raise CallerError(
+            f"{name} is {text!r}: write a whole number from {least} to {_LARGEST}", code="config"
+        )
+    return int(text)
+
+
 def _stopping(options: Namespace) -> asyncio.Event:
     """Set by SIGTERM, SIGINT, or the end of stdin where that is asked for."""
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
@@ -239,7 +274,7 @@ def _stopping(options: Namespace) -> asyncio.Event:
 def listening_of(options: Namespace, environ: Mapping[str, str]) -> "Listening":
     """Where to listen. Raises `CallerError` for what would be open to others."""
     from batten.coordination.envelope import MAX_PAYLOAD_BYTES
-    from batten.serve.grpc.server import Listening, is_loopback
+    from batten.serve.grpc.server import GRACE_S, MAX_STREAMS, Listening, is_loopback
 
     bind: str = options.bind or environ.get("MACP_BIND_ADDR") or _BIND
     host, port = _address(bind, "--bind")
@@ -252,14 +287,15 @@ def listening_of(options: Namespace, environ: Mapping[str, str]) -> "Listening":
             f"{host} can be reached by others: give --tls-cert and --tls-key, or --insecure",
             code="config",
         )
-    largest = environ.get("MACP_MAX_PAYLOAD_BYTES", "")
     metrics = options.metrics or environ.get("MACP_METRICS_ADDR") or ""
     return Listening(
         host=host,
         port=port,
         tls_cert=_read(certificate),
         tls_key=_read(key),
-        max_payload_bytes=int(largest) if largest.isdecimal() else MAX_PAYLOAD_BYTES,
+        max_payload_bytes=_whole(environ, "MACP_MAX_PAYLOAD_BYTES", MAX_PAYLOAD_BYTES, least=1),
+        max_streams=_whole(environ, "MACP_MAX_CONCURRENT_STREAMS", MAX_STREAMS, least=1),
+        grace_s=_whole(environ, "MACP_SHUTDOWN_DRAIN_SECS", GRACE_S),
         metrics=_address(metrics, "--metrics") if metrics else None,
     )
 
@@ -277,31 +313,40 @@ def authenticator_of(
     from batten.control.observer.hosted import TOKEN_VARIABLE
     from batten.serve.grpc.identity import Authenticator, observer_token, read_tokens
     from batten.serve.grpc.server import is_loopback
-    from batten.serve.grpc.signed_tokens import DEFAULT_AUDIENCE, JwtOptions, JwtVerifier
+    from batten.serve.grpc.signed_tokens import (
+        DEFAULT_ALGORITHMS,
+        DEFAULT_AUDIENCE,
+        FRESH_S,
+        JwtOptions,
+        JwtVerifier,
+    )
     from batten.serve.http.keys import KeyRing, KeyStore
     from batten.settings.control_plane import read_control_plane
 
+    inline = "" if options.tokens else environ.get("MACP_AUTH_TOKENS_JSON", "")
     file = options.tokens or environ.get("MACP_AUTH_TOKENS_FILE") or ""
-    inline = environ.get("MACP_AUTH_TOKENS_JSON", "")
     tokens = None
-    if file:
-        tokens = read_tokens(_read(file), file)
-    elif inline:
+    if inline:
         tokens = read_tokens(inline.encode(), "MACP_AUTH_TOKENS_JSON")
+    elif file:
+        tokens = read_tokens(_read(file), file)
     issuer = options.jwt_issuer or environ.get("MACP_AUTH_ISSUER") or ""
     jwt = None
     if issuer:
-        place = options.jwks or environ.get("MACP_AUTH_JWKS_URL") or ""
+        keys_text = "" if options.jwks else environ.get("MACP_AUTH_JWKS_JSON", "").strip()
+        place = "" if keys_text else options.jwks or environ.get("MACP_AUTH_JWKS_URL") or ""
         is_url = place.startswith(("http://", "https://"))
-        keys_text = environ.get("MACP_AUTH_JWKS_JSON", "")
+        named = environ.get("MACP_AUTH_JWT_ALGS", "").upper().replace(",", " ").split()
         jwt = JwtVerifier(
             JwtOptions(
                 issuer=issuer,
                 audience=options.jwt_audience
                 or environ.get("MACP_AUTH_AUDIENCE")
                 or DEFAULT_AUDIENCE,
-                jwks=keys_text if is_url or not place else _read(place).decode(),
+                algorithms=tuple(named) or DEFAULT_ALGORITHMS,
+                jwks=_read(place).decode() if place and not is_url else keys_text,
                 jwks_url=place if is_url else "",
+                fresh_s=_whole(environ, "MACP_AUTH_JWKS_TTL_SECS", FRESH_S, least=1),
             )
         )
     ring = KeyRing(KeyStore(home))

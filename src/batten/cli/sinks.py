@@ -56,7 +56,7 @@ async def _run(home: str, options: Namespace) -> int:
     log = log_to_stderr(Redactor.from_environment(environ).text)
     try:
         pipe = sys.stdin.fileno() if options.leave_with_stdin else None
-        await read_until_stopped(home, environ, settings, pipe)
+        await read_until_stopped(home, environ, settings, pipe, options.since)
     finally:
         log.flush()
     return 0

@@ -20,6 +20,12 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def first_line(text: str) -> str:
+    """The first line with anything on it, by any character that ends a line."""
+    lines = text.strip().splitlines()
+    return lines[0] if lines else ""
+
+
 def call_in_short(tool_name: str, subject: object, most: int = 200) -> str:
     """A call on one line, as rules spell it: `bash(git push)`. The tool alone without a subject."""
     if not isinstance(subject, str) or not subject:

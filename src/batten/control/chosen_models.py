@@ -8,7 +8,7 @@ from batten.contract.errors import CallerError, NoCredentials
 from batten.contract.facts import TaskCreated
 from batten.control.layers import LayersOfWorkspaces
 from batten.control.specification import asked_models
-from batten.models.registry import PLACES, has_place
+from batten.models.registry import PLACES, full_provider, has_place
 from batten.settings.contract import Settings
 from batten.wiring.settings import run_settings
 from batten.wiring.spec import SessionSpec
@@ -60,6 +60,13 @@ class ChosenModels:
         except NoCredentials as error:
             raise CallerError(error.message, code=NOT_CONFIGURED) from error
         provider, _, model = settings.models[0].partition("/")
+        asked = task.requested_provider
+        if asked and not task.requested_model and full_provider(asked) != provider:
+            raise CallerError(
+                f"requested_provider {asked!r} needs a requested_model: the model of the service is"
+                f" {provider}/{model}",
+                code=NOT_CONFIGURED,
+            )
         place = PLACES.get(provider)
         needs_key = () if place is None else place.key_variables
         if needs_key and not has_place(provider, {**spec.environ, **found.env}):

@@ -85,7 +85,11 @@ class Reconciler:
         try:
             if row.cancel_requested:
                 await end_abandoned(self._tasks, row)
-            elif not await queue_again(self._tasks, row):
+                _log.warning(
+                    "run %s lost its worker %s and is cancelled", row.run_id, row.worker_id
+                )
+                return True
+            if not await queue_again(self._tasks, row):
                 _log.error("run %s lost one worker after another and is ended", row.run_id)
                 return True
         except BattenError as error:

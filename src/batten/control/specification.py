@@ -110,8 +110,16 @@ def _summarize(workspace: str, environ: Mapping[str, str]) -> Callable[[Recorder
 
 
 def asked_models(base: SessionSpec, task: TaskCreated) -> tuple[str, ...]:
-    """The models of a task's runs: the one it asks for, else those of the service."""
-    return (task.requested_model,) if task.requested_model else base.models
+    """The models of a task's runs: the one it asks for, else those of the service.
+
+    A provider's own names may have a slash: OpenRouter has `anthropic/claude-sonnet-4-5`.
+    """
+    name, provider = task.requested_model, task.requested_provider
+    if not name:
+        return base.models
+    if provider and not name.startswith(f"{provider}/"):
+        name = f"{provider}/{name}"
+    return (name,)
 
 
 def _least(ours: T | None, theirs: T | UnsetType) -> T | None:
@@ -140,7 +148,12 @@ def _server_rules(task: TaskCreated) -> list[Rule]:
     """The rules that a task sets for its tool servers."""
     servers = [] if task.mcp_servers is UNSET else task.mcp_servers
     return [
-        Rule(_ACTIONS[server.approval_policy], f"mcp__{server.name}", "task")
+        Rule(
+            _ACTIONS[server.approval_policy],
+            f"mcp__{server.name}",
+            "task",
+            reason=f"approval_policy={server.approval_policy}",
+        )
         for server in servers
         if server.approval_policy in _ACTIONS
     ]

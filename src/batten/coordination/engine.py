@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from batten.coordination import session as life
 from batten.coordination.envelope import Message
+from batten.coordination.payloads import SessionStart
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import AnyMode, ModeRegistry, PolicyRegistry
 from batten.coordination.rejection import Rejection, forbidden
@@ -174,32 +175,38 @@ def already_exists(session_id: str) -> Rejection:
     return Rejection("SESSION_ALREADY_EXISTS", f"session {session_id} exists already")
 
 
-def start(
-    message: Message, modes: ModeRegistry, policies: PolicyRegistry, now_ms: int
-) -> tuple[Engine, Accepted]:
-    """Open the session of a SessionStart. Raises `Rejection`."""
+class Opening(Struct, frozen=True):
+    """A SessionStart that could open a session, if there is none with its id."""
+
+    message: Message
+    mode: AnyMode
+    payload: SessionStart
+
+
+def read_opening(message: Message, modes: ModeRegistry) -> Opening:
+    """A SessionStart, checked as far as it can be without the sessions. Raises `Rejection`."""
     life.check_session_id(message.session_id)
     name = message.mode.strip()
     mode = modes.find(name)
     if mode is None:
         known = ", ".join(modes.names)
         raise Rejection("MODE_NOT_SUPPORTED", f"there is no mode {name!r}: this one has {known}")
-    payload = life.read_start(message, mode)
-    policy = policies.find(payload.policy_version)
+    return Opening(message, mode, life.read_start(message, mode))
+
+
+def start(opening: Opening, policies: PolicyRegistry, now_ms: int) -> tuple[Engine, Accepted]:
+    """Open the session under the policy that it names. Raises `Rejection`."""
+    version = opening.payload.policy_version
+    policy = policies.find(version)
     if policy is None:
-        raise Rejection(
-            "UNKNOWN_POLICY_VERSION", f"no policy {payload.policy_version!r} is registered"
-        )
-    life.check_policy_mode(policy, name)
-    return open_with(message, mode, policy, now_ms)
+        raise Rejection("UNKNOWN_POLICY_VERSION", f"no policy {version!r} is registered")
+    life.check_policy_mode(policy, opening.mode.descriptor.mode)
+    return _open(opening, policy, now_ms)
 
 
-def open_with(
-    message: Message, mode: AnyMode, policy: PolicyDescriptor, now_ms: int
-) -> tuple[Engine, Accepted]:
-    """Open a session with the mode and the policy that are stored with it."""
-    payload = life.read_start(message, mode)
-    session = life.start_session(message, payload, mode, policy, now_ms)
+def _open(opening: Opening, policy: PolicyDescriptor, now_ms: int) -> tuple[Engine, Accepted]:
+    message = opening.message
+    session = life.start_session(message, opening.payload, opening.mode, policy, now_ms)
     accepted = Accepted(message=message, at_ms=now_ms, ordinal=1, state="OPEN")
     return Engine(session, message), accepted
 
@@ -208,7 +215,8 @@ def rebuild(
     first: Accepted, mode: AnyMode, policy: PolicyDescriptor, events: Iterable[Event]
 ) -> Engine:
     """The engine of a stored session. Raises `Rejection` for a history that is not one."""
-    engine, _ = open_with(first.message, mode, policy, first.at_ms)
+    opening = Opening(first.message, mode, life.read_start(first.message, mode))
+    engine, _ = _open(opening, policy, first.at_ms)
     for event in events:
         engine.replay(event)
     return engine

@@ -87,9 +87,9 @@ class ModeRegistry(Struct, frozen=True):
             raise Rejection("MODE_NOT_SUPPORTED", f"there is no extension mode {name!r}")
         target = new_name.strip() or name
         if target.startswith("macp.mode."):
-            raise forbidden("macp.mode.* names the modes of the standard")
+            raise forbidden("macp.mode.* is reserved for the modes of the standard")
         if target != name and target in self.names:
-            raise invalid(f"mode {target} exists already")
+            raise invalid(f"mode {target} is already registered")
         rest = {key: value for key, value in self.extensions.items() if key != name}
         return ModeRegistry(
             {**rest, target: replace(descriptor, mode=target)}, self.promoted | {target}
@@ -118,7 +118,7 @@ class PolicyRegistry(Struct, frozen=True):
         check_policy(policy)
         if policy.policy_id in self.policies:
             raise Rejection(
-                "INVALID_POLICY_DEFINITION", f"policy {policy.policy_id} exists already"
+                "INVALID_POLICY_DEFINITION", f"policy {policy.policy_id} is already registered"
             )
         return replace(self, policies={**self.policies, policy.policy_id: policy})
 

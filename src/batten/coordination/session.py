@@ -83,7 +83,7 @@ def read_start(message: Message, mode: AnyMode) -> SessionStart:
     assert isinstance(start, SessionStart)
     version = mode.descriptor.mode_version
     if mode.strict:
-        _check_strictly(start)
+        _check_strictly(start, mode)
     elif start.ttl_ms < 0 or start.ttl_ms > MAX_TTL_MS:
         raise invalid(f"ttl_ms must be from 1 to {MAX_TTL_MS}")
     if start.mode_version != version and (mode.strict or start.mode_version.strip()):
@@ -91,12 +91,14 @@ def read_start(message: Message, mode: AnyMode) -> SessionStart:
     return start
 
 
-def _check_strictly(start: SessionStart) -> None:
+def _check_strictly(start: SessionStart, mode: AnyMode) -> None:
     if not 1 <= start.ttl_ms <= MAX_TTL_MS:
         raise invalid(f"ttl_ms must be from 1 to {MAX_TTL_MS}")
     if not start.mode_version.strip() or not start.configuration_version.strip():
         raise invalid("mode_version and configuration_version must not be blank")
     names = [name.strip() for name in start.participants]
+    if not names and not mode.takes_anyone:
+        raise invalid("participants must not be empty")
     if len(names) > MAX_PARTICIPANTS:
         raise invalid(f"at most {MAX_PARTICIPANTS} participants take part")
     if "" in names or len(set(names)) != len(names):
@@ -250,6 +252,7 @@ def resumed(session: Session, now_ms: int) -> tuple[Session, int]:
             suspended_at_ms=None,
             suspended_ms=session.suspended_ms + banked,
             deadline_ms=session.deadline_ms + banked,
+            mode_state=session.mode.resumed(session.mode_state, banked),
         ),
         banked,
     )

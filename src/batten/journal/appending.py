@@ -1,17 +1,25 @@
 """The rules of an append, the same for every store: places, envelopes, chain, admission, fold.
 
-A store looks up the rows that `needed_rows`, `needs_cause` and `needs_ancestors` name, calls
-`prepare` and writes the result, all in one transaction. Nothing here does I/O.
+A store looks up the rows that `needed_rows`, `needs_cause`, `needs_start` and `needs_ancestors`
+name, calls `prepare` and writes the result, all in one transaction. Nothing here does I/O.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from typing import TypeGuard
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from batten.contract.envelope import MAX_ENVELOPE_BYTES, Envelope, encode, payload, timestamp
+from batten.contract.envelope import (
+    MAX_ENVELOPE_BYTES,
+    Envelope,
+    encode,
+    milliseconds_since,
+    payload,
+    timestamp,
+)
 from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import (
     ApprovalResolved,
@@ -22,12 +30,19 @@ from batten.contract.facts import (
     RunQueued,
 )
 from batten.contract.facts.approval import APPROVAL_TIMED_OUT
-from batten.contract.facts.tool import ToolInvoked
+from batten.contract.facts.tool import (
+    ToolEditApplied,
+    ToolFileWriteApplied,
+    ToolInvoked,
+    ToolMultiEditApplied,
+)
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import NewRun, RunRow, Stored
 from batten.journal.rows import STEPS, Changes, FactContext, Known, RunFold, fold
 from batten.journal.rules import admit
 from batten.journal.workers import boot_ms
+
+_APPLIED = (ToolEditApplied, ToolFileWriteApplied, ToolMultiEditApplied)
 
 
 class RunState(Struct, frozen=True, kw_only=True):
@@ -124,6 +139,11 @@ def needs_ancestors(run: RunState, facts: Sequence[Fact]) -> bool:
     return run.fold.parent_run_id is not None and any(type(fact) is ToolInvoked for fact in facts)
 
 
+def needs_start(run: RunState, facts: Sequence[Fact]) -> bool:
+    """Whether the run's first start matters: an answer may end it while it is parked."""
+    return not run.worker_id and any(_halts(fact) for fact in facts)
+
+
 def cancelled_above(run: RunState, find: Callable[[str], RunState | None]) -> str | None:
     """The nearest ancestor with a cancel request."""
     above = run.fold.parent_run_id
@@ -141,14 +161,16 @@ def prepare(
     guest: bool,
     known: Known | None,
     cancelled: str | None,
+    started_at: str = "",
     position: int,
     at: str,
     mint: Callable[[], str],
 ) -> Prepared:
     """Give facts their places, check, encode and fold them. Raises before anything is written.
 
-    `known` holds the rows of `needed_rows`, `cancelled` the result of `cancelled_above`. An answer
-    to a parked run's last request is followed by `run.queued`, or by `run.cancelled`.
+    `known` holds the rows of `needed_rows`, `cancelled` the result of `cancelled_above`,
+    `started_at` the time of a run's first start if `needs_start`. An answer to a parked run's last
+    request is followed by `run.queued`, or by `run.cancelled`.
     """
     changes = Changes(known)
     folded, head, cause = run.fold, run.head, run.cause
@@ -169,6 +191,9 @@ def prepare(
             event_id = "evt_" + mint()
             if not type_.startswith("artifact."):
                 cause = event_id
+                if isinstance(fact, _APPLIED):
+                    # The rows of its patches get the same time.
+                    fact = replace(fact, applied_at=at)
             elif (
                 isinstance(fact, ArtifactCreated)
                 and fact.created_by_event_id is UNSET
@@ -195,13 +220,15 @@ def prepare(
             chains.append(head)
             sequence += 1
             position += 1
-        facts = _after_answer(run, folded, facts) if guest else ()
+        facts = _after_answer(run, folded, facts, started_at) if guest else ()
         guest = False
     after = replace(run, next_sequence=sequence, head=head, fold=folded, cause=cause)
     return Prepared(after, stored, chains, changes)
 
 
-def _after_answer(run: RunState, folded: RunFold, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+def _after_answer(
+    run: RunState, folded: RunFold, facts: Sequence[Fact], started_at: str
+) -> tuple[Fact, ...]:
     """The fact that follows a guest's facts: the last answer to a parked run queues it again.
 
     An answer that halts the run ends it instead: no worker has to do that.
@@ -210,9 +237,14 @@ def _after_answer(run: RunState, folded: RunFold, facts: Sequence[Fact]) -> tupl
     if not answered or run.worker_id or folded.ended_at is not None:
         return ()
     for fact in facts:
-        if isinstance(fact, ApprovalResolved | ApprovalTimedOut) and fact.halt is True:
-            return (_halted(folded, fact),)
+        if _halts(fact):
+            return (_halted(folded, fact, started_at),)
     return (queued_again(folded),)
+
+
+def _halts(fact: Fact) -> TypeGuard[ApprovalResolved | ApprovalTimedOut]:
+    """Whether an answer ends the run that asked."""
+    return isinstance(fact, ApprovalResolved | ApprovalTimedOut) and fact.halt is True
 
 
 def queued_again(run: RunFold | RunRow) -> RunQueued:
@@ -230,7 +262,9 @@ def queued_again(run: RunFold | RunRow) -> RunQueued:
     )
 
 
-def _halted(folded: RunFold, answer: ApprovalResolved | ApprovalTimedOut) -> RunCancelled:
+def _halted(
+    folded: RunFold, answer: ApprovalResolved | ApprovalTimedOut, started_at: str
+) -> RunCancelled:
     by, reason = "policy", APPROVAL_TIMED_OUT
     if isinstance(answer, ApprovalResolved):
         by, reason = answer.by, answer.halt_reason or answer.comment or f"rejected by {answer.by}"
@@ -238,10 +272,11 @@ def _halted(folded: RunFold, answer: ApprovalResolved | ApprovalTimedOut) -> Run
         by=by,
         reason=reason,
         outcome="cancelled",
-        turns=folded.turns,
+        # An agent asks about a call of a turn that has not ended.
+        turns=folded.turns + 1 if folded.kind == "agent_loop" else folded.turns,
         cost_micros_usd=folded.cost_micros_usd,
         cost_unknown=True if folded.cost_unknown else UNSET,
-        duration_ms=0,
+        duration_ms=milliseconds_since(started_at) if started_at else 0,
     )
 
 

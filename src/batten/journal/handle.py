@@ -58,6 +58,10 @@ class Transaction(Protocol):
         """Id of the run's last event that is not about an artifact; empty if there is none."""
         ...
 
+    def started_at(self, run: RunState) -> str:
+        """When a worker first started the run; empty if that event is gone, or never was."""
+        ...
+
     def stage(
         self, before: RunState, prepared: Prepared, bodies: Sequence[Body], *, is_new: bool = False
     ) -> None:
@@ -277,6 +281,7 @@ def _prepare(batch: Transaction, run: RunState, facts: Sequence[Fact], *, guest:
     """Look up the rows that the rules need, and apply the rules. Stages nothing yet."""
     if appending.needs_cause(run, facts):
         run = replace(run, cause=batch.cause_of(run))
+    started_at = batch.started_at(run) if guest and appending.needs_start(run, facts) else ""
     cancelled = None
     if appending.needs_ancestors(run, facts):
         cancelled = appending.cancelled_above(run, batch.find_run)
@@ -286,6 +291,7 @@ def _prepare(batch: Transaction, run: RunState, facts: Sequence[Fact], *, guest:
         guest=guest,
         known=batch.known(facts, run.session_id),
         cancelled=cancelled,
+        started_at=started_at,
         position=batch.next_position,
         at=batch.now(),
         mint=batch.minter.mint,

@@ -121,7 +121,7 @@ def split_name(name: str, also: Collection[str] = ()) -> tuple[str, str]:
     if not slash:
         model = provider
         provider = next((owner for prefix, owner in _PREFIXES if model.startswith(prefix)), "")
-    provider = _ALIASES.get(provider, provider)
+    provider = full_provider(provider)
     known = (*PROVIDERS, *also)
     if provider not in known or not model:
         raise CallerError(
@@ -132,9 +132,14 @@ def split_name(name: str, also: Collection[str] = ()) -> tuple[str, str]:
     return provider, model
 
 
+def full_provider(name: str) -> str:
+    """A provider's own name, for any of its names."""
+    return _ALIASES.get(name, name)
+
+
 def is_known(provider: str) -> bool:
     """Whether a provider is one of our own, by any of its names."""
-    return _ALIASES.get(provider, provider) in PROVIDERS
+    return full_provider(provider) in PROVIDERS
 
 
 def priced_name(name: str) -> tuple[str, str]:
@@ -145,7 +150,7 @@ def priced_name(name: str) -> tuple[str, str]:
 
 def has_place(provider: str, environ: Mapping[str, str]) -> bool:
     """Whether the environment sets an address or key for this provider."""
-    place = PLACES.get(_ALIASES.get(provider, provider))
+    place = PLACES.get(full_provider(provider))
     return place is not None and bool(place.key_variable(environ) or place.base_variable(environ))
 
 

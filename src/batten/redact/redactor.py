@@ -1,7 +1,7 @@
 """The redactor: one frozen value that removes secrets from texts, bytes and JSON-like values.
 
 Text from outside (tool output, headers, errors) is searched for known values, shapes and names.
-`Redactor.authored` is for text that a model or a person wrote: it makes no guesses.
+`Redactor.authored` is for what a model or a person wrote: it makes no guesses.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +18,8 @@ _MOST_REMEMBERED = 1024
 _DEEPEST = 2 * DEEPEST
 """Levels of a value that are searched."""
 TOO_DEEP = "<nested too deeply>"
+_CREDENTIALS = ("headers", "env")
+"""Fields whose own fields are named like headers and variables."""
 
 
 class Redactor:
@@ -40,7 +42,8 @@ class Redactor:
     @property
     def authored(self) -> "Redactor":
         """The redactor for what a model or a person wrote: it removes known values, tokens of
-        known formats and private keys, and ignores names and assignments."""
+        known formats, private keys, and credentials in `headers` and `env` of a value. It ignores
+        other names, and assignments."""
         if self._authored is None:
             self._authored = Redactor(self._known, guesses=False)
         return self._authored
@@ -138,12 +141,24 @@ class Redactor:
         return changed if len(paths) > before else value
 
     def _field(self, key: Any, item: Any, path: str, paths: list[str], deepest: int) -> Any:
-        is_named = self._guesses and isinstance(key, str) and is_secret_name(key)
-        if is_named and isinstance(item, str) and item:
+        is_named = (
+            isinstance(item, str)
+            and isinstance(key, str)
+            and (self._guesses or _is_credential(key, item, path))
+            and is_secret_name(key)
+        )
+        if is_named and item:
             if item != MARK:
                 paths.append(path)
             return MARK
         return self._value(item, path, paths, deepest)
+
+
+def _is_credential(key: str, item: str, path: str) -> bool:
+    """Whether a field is a header or a variable, by its place: that is no guess, except for a
+    reference such as `$NAME`, and for a value that was removed already."""
+    parent = path.removesuffix(f".{key}").rpartition(".")[2]
+    return parent in _CREDENTIALS and item[:1] != "$" and item != "[redacted]"
 
 
 def redacted_bytes(data: bytes, redact: Callable[[str], str]) -> bytes:

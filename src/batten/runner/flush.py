@@ -13,6 +13,8 @@ from batten.runner.evidence import FlushStatus
 
 STOP_S = 30.0
 """How long a runtime may take to stop: less than the 45 s a pod has."""
+SUFFIX = ".batten"
+"""Of the name of a session file."""
 _LONGEST_ERROR = 2000
 
 

@@ -16,7 +16,7 @@ from batten.protocols.maestro.incoming import Init
 from batten.protocols.maestro.snapshot import RuntimeState
 from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
 from batten.runner.export import inside, workspace
-from batten.runner.flush import SessionFile
+from batten.runner.flush import SUFFIX, SessionFile
 from batten.runner.manifest import digest
 from batten.workspace.root import Root
 
@@ -74,6 +74,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     error: str | None
     kept: SessionFile | None = None
     """The session itself, where the drained runner left it; it may be gone."""
+    is_foreign: bool = False
+    """Another implementation wrote the manifest: its session file, if any, is none of ours."""
 
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**53)]
@@ -156,7 +158,14 @@ def load(path: str, workspace_root: str, session_id: str | None = None) -> Resto
         status=_STATUS[flush],
         error=error,
         kept=_kept(manifest, root),
+        is_foreign=_is_foreign(manifest),
     )
+
+
+def _is_foreign(manifest: _Manifest) -> bool:
+    runtime = manifest.runtime
+    is_ours = manifest.manifest_sha256 or runtime.session_file_sha256
+    return not (is_ours or (runtime.session_file or "").endswith(SUFFIX))
 
 
 def _kept(manifest: _Manifest, root: Root) -> SessionFile | None:

@@ -15,7 +15,8 @@ from batten.journal.sqlite.exporting import SealedPart, export_session
 from batten.journal.sqlite.importing import Source, import_session, presence
 from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.redact.seal import SealKey
-from batten.runner.flush import SessionFile
+from batten.runner.flush import SUFFIX, SessionFile
+from batten.runner.restore import Restored
 from batten.workspace.files import open_file
 from batten.workspace.root import ResolvedPath, Root, parent_of
 
@@ -25,7 +26,6 @@ PASSPHRASE = "BATTEN_BUNDLE_PASSPHRASE"
 LARGEST = 8 << 30
 """Bytes that a bundle may unpack to."""
 _PIECE = 1 << 20
-_SUFFIX = ".batten"
 
 Keep = Callable[[str], SessionFile]
 """Writes the session with this id in the journal."""
@@ -48,7 +48,7 @@ def write(home: str, workspace: str, passphrase: str | None, session_id: str) ->
     """Write a session of this home into the workspace, in place of an earlier file of it."""
     root = Root(workspace)
     directory = root.resolve(PLACE, "write")
-    file_name = f"{session_id}{_SUFFIX}"
+    file_name = f"{session_id}{SUFFIX}"
     place = ResolvedPath(directory.base, (*directory.parts, file_name), file_name)
     sealed = None if passphrase is None else SealedPart(partial(SealKey.find, home), passphrase)
     with upkeep_lock(home, shared=True), _replacing(place) as file:
@@ -109,7 +109,7 @@ def adopt(
     place = Root(workspace).resolve(kept.path)
     checked = _checked(place, kept, passphrase)
     session_id = checked.session.session_id
-    named = os.path.basename(place.path).removesuffix(_SUFFIX)
+    named = os.path.basename(place.path).removesuffix(SUFFIX)
     if is_ulid(named) and named != session_id:
         raise BadBundle(f"Session file {place.path} holds another session: {session_id}")
     with upkeep_lock(home), _journal(home) as journal:
@@ -120,17 +120,32 @@ def adopt(
     return session_id
 
 
-def _stored(home: str, name: str, kept: SessionFile | None) -> str:
-    session_id = journal_id(name)
+def take_over(home: str, workspace: str, restored: Restored, passphrase: str | None) -> str | None:
+    """`adopt` the session of a manifest; None if another implementation wrote it, and this home
+    does not have the session: it then starts anew, with the state and cursor of the manifest.
+    """
+    if not restored.is_foreign:
+        return adopt(home, workspace, restored.kept, restored.drained_id, passphrase)
+    name = restored.drained_id
+    return journal_id(name) if is_stored(home, name) else None
+
+
+def is_stored(home: str, name: str) -> bool:
+    """Whether this home has the session that a control plane named."""
+    os.makedirs(home, mode=0o700, exist_ok=True)
     with _journal(home) as journal:
-        found = journal.reader.all("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,))
-    if not found:
+        sql = "SELECT 1 FROM sessions WHERE session_id = ?"
+        return bool(journal.reader.all(sql, (journal_id(name),)))
+
+
+def _stored(home: str, name: str, kept: SessionFile | None) -> str:
+    if not is_stored(home, name):
         missing = "names no session file" if kept is None else f"names {kept.path}, which is gone"
         raise NotFound(
             f"Session {name} cannot be restored: it is not in {home}, and the manifest {missing}",
             code="invalid_snapshot_manifest",
         )
-    return session_id
+    return journal_id(name)
 
 
 def _checked(place: ResolvedPath, kept: SessionFile, passphrase: str | None) -> Checked:

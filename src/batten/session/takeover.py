@@ -3,7 +3,7 @@
 A tool call that began and has no ending fails with an unknown outcome. It is never run again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from msgspec import UNSET
@@ -12,9 +12,10 @@ from batten.agent.cancel_request import cancel_request
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract import facts
+from batten.contract.errors import Conflict
 from batten.contract.outcomes import Outcome
 from batten.journal.appending import queued_again
-from batten.journal.contract import Journal, Lease, RunRow
+from batten.journal.contract import Journal, Lease, RequestRow, RunRow
 from batten.journal.recorder import whole_fact
 from batten.journal.workers import has_exited, is_abandoned
 from batten.redact.seal import SealKey
@@ -84,16 +85,41 @@ async def take_over(
     closing += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
         closing.append(_lost_turn(left.turn, will_retry=go_on))
-    for request in await journal.requests(row.run_id):
+
+    def is_void(request: RequestRow) -> bool:
         # A question before a call that will still run stays open; its answer is used then.
-        if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
-            closing.append(cancelled(request.request_id, request.request_class, by=closed_by))
-    if closing:
-        await journal.append(row.run_id, closing, fence=lease.fence)
+        return request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id))
+
+    await _close(journal, row.run_id, lease, closing, is_void, closed_by)
     for child in await journal.runs(parent_run_id=row.run_id, limit=1000):
         if child.outcome is None and is_abandoned(child):
             await end_abandoned(deps, child)
     return lease
+
+
+async def _close(
+    journal: Journal,
+    run_id: str,
+    lease: Lease,
+    closing: Sequence[facts.Fact],
+    is_void: Callable[[RequestRow], bool],
+    by: str,
+) -> None:
+    """Append the facts that close a run's calls and turn, and cancel its questions."""
+    while True:
+        questions = [
+            cancelled(request.request_id, request.request_class, by=by)
+            for request in await journal.requests(run_id)
+            if is_void(request)
+        ]
+        try:
+            if closing or questions:
+                await journal.append(run_id, [*closing, *questions], fence=lease.fence)
+            return
+        except Conflict as error:
+            # An answer was faster. The holder of the lease asks nothing new, so this ends.
+            if error.code != "already_resolved":
+                raise
 
 
 async def end_abandoned(deps: Holder, row: RunRow) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from batten.control.pool import beat, leave_with_parent
@@ -12,6 +13,7 @@ from batten.control.supervisor import Staff, Supervisor
 from batten.journal.contract import Journal
 from batten.journal.sqlite import SqliteJournal
 from batten.settings.reader import read_settings
+from batten.sinks.after_run import position_before
 from batten.sinks.configuration import SinkSettings, configured_sinks, read_sinks
 from batten.sinks.running import Sinks, begin
 from batten.sinks.store import SinkStore
@@ -44,9 +46,13 @@ def sink_table(
 
 
 async def read_until_stopped(
-    home: str, environ: Mapping[str, str], settings: SinkSettings, parent_pipe: int | None
+    home: str,
+    environ: Mapping[str, str],
+    settings: SinkSettings,
+    parent_pipe: int | None,
+    since: str | None = None,
 ) -> None:
-    """Run every sink of a home until SIGTERM or SIGINT."""
+    """Run every sink of a home until SIGTERM or SIGINT; new ones begin with facts of `since`."""
     give_way()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -61,7 +67,9 @@ async def read_until_stopped(
     journal = SqliteJournal.open(home, read_only=True)
     store = SinkStore.open(home)
     try:
-        await Sinks(journal, store, lambda: configured_sinks(settings, environ, store, home)).run()
+        begin_at = None if since is None else await position_before(journal, since)
+        configured = partial(configured_sinks, settings, environ, store, home)
+        await Sinks(journal, store, configured, begin_at).run()
     except asyncio.CancelledError:
         return
     finally:

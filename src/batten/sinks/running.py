@@ -72,10 +72,18 @@ class Wakeups:
 class Sinks:
     """Reads for every configured sink that no other process reads for."""
 
-    def __init__(self, journal: Journal, store: SinkStore, configured: Configured) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        store: SinkStore,
+        configured: Configured,
+        since: int | None = None,
+    ) -> None:
+        """`since`: where new sinks begin."""
         self._journal = journal
         self._store = store
         self._configured = configured
+        self._since = since
         self._wakeups = Wakeups(journal)
         self._version = store.version()
         self._tasks: dict[str, tuple[Sink, asyncio.Task[None]]] = {}
@@ -124,7 +132,7 @@ class Sinks:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _read(self, sink: Sink) -> None:
-        reader = await open_reader(sink, self._journal, self._store)
+        reader = await open_reader(sink, self._journal, self._store, since=self._since)
         event = self._wakeups.add()
         try:
             async with asyncio.TaskGroup() as group:

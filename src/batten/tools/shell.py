@@ -271,16 +271,20 @@ class _Execution:
             artifact_id if truncated else None,
         )
         ending: Ending = "timed_out"
-        ended = exit_.signal or exit_.exit_code
+        ended = f"exited with status {exit_.exit_code}"
+        if exit_.signal:
+            ended = f"ended by signal {exit_.signal}"
         if timed_out_after is not None:
             summary = f"timed out after {timed_out_after:g} s"
             text = f"Error: {summary}\n{text}"
         elif refused:
             summary = "output cap exceeded"
             kept = stdout.size + stderr.size - refused
-            text = f"Error: {summary}: {kept} bytes are kept\n{text}\nExited with status {ended}"
+            text = (
+                f"Error: {summary}: {kept} bytes are kept\n{text}\n{ended[:1].upper()}{ended[1:]}"
+            )
         else:
-            summary = f"exited with status {ended}"
+            summary = ended
             ending = "completed" if exit_.success else "failed"
         killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
         return ToolOutput(

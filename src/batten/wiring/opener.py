@@ -1,6 +1,7 @@
 """Opens sessions on one journal. The first opening loads the parts of a session."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from batten.contract.errors import CallerError
@@ -26,6 +27,8 @@ class SessionOpener:
         self.sinks: dict[str, Any] = {}
         """Receivers that the settings of an opened session name."""
         self.began_ns = time.time_ns()
+        self.after_open: Callable[[], None] | None = None
+        """Called after each opening."""
 
     @property
     def home(self) -> str:
@@ -61,6 +64,8 @@ class SessionOpener:
         opened = await open_session(spec, self.journal, self.home)
         if opened.sinks:
             self.sinks = opened.sinks
+        if self.after_open is not None:
+            self.after_open()
         return opened
 
     @property

@@ -159,6 +159,7 @@ LINES: dict[int, tuple[str, ...]] = {
     64: (_CALLS, _LINES + "test_line_64_a_complete_text_is_its_deltas_together"),
     65: (
         _WIRE + "test_line_65_a_planted_secret_is_in_no_event",
+        _WIRE + "test_line_65_a_credential_of_a_request_is_sent_and_in_no_event",
         "service.test_attacks:test_a_secret_of_the_service_is_in_no_answer_of_its_runs",
     ),
     66: (

@@ -4,12 +4,13 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.coordination.published import core, sdk, sdk_policy
-from tests.serve.grpc.running import Server, grpc
+from tests.serve.grpc.running import Server, grpc, plain_stub, running
 
 COMMIT = {"authority_scope": "tests", "reason": "agreed"}
 
@@ -322,6 +323,20 @@ def test_watchers_hear_of_sessions_policies_and_signals(server: Server, lead: An
     ids = [one.policy_id for one in policies.get(timeout=10).descriptors]
     assert "policy.watched" in ids
     watcher.close()
+
+
+def test_watcher_knows_that_it_listens_before_there_is_a_session(tmp_path: Path) -> None:
+    with running(tmp_path) as empty, plain_stub(empty) as stub:
+        call = stub.WatchSessions(
+            core.WatchSessionsRequest(), metadata=auth("watcher").metadata(), timeout=20
+        )
+        call.initial_metadata()
+        lead = empty.client("lead")
+        session = started(sdk.DecisionSession, lead, ["lead"])
+        lead.close()
+        event = next(call).event
+        assert (event.event_type, event.session.session_id) == (1, session.session_id)
+        call.cancel()
 
 
 def test_signals_and_progress_reach_watchers_and_no_history(server: Server, lead: Any) -> None:

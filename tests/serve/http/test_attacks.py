@@ -37,6 +37,31 @@ async def test_a_body_that_says_it_is_too_large_is_refused_unread(server: Toy) -
     assert await rest(connection) == b""
 
 
+@pytest.mark.parametrize("is_chunked", [True, False])
+async def test_a_client_that_sends_all_of_a_large_body_still_gets_its_answer(
+    server: Toy, is_chunked: bool
+) -> None:
+    connection = await server.connect()
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % (32 * MIB)
+    await connection.send(b"POST /toy/notes HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n")
+    piece = b"x" * MIB
+    for _ in range(32):
+        await connection.send(b"%x\r\n%b\r\n" % (MIB, piece) if is_chunked else piece)
+    if is_chunked:
+        await connection.send(b"0\r\n\r\n")
+    answer = await connection.answer()
+    assert (answer.status, answer.error["type"]) == (413, "request_too_large")
+
+
+async def test_a_client_that_asks_before_it_sends_is_answered_and_sends_nothing(
+    server: Toy,
+) -> None:
+    connection = await server.connect()
+    head = b"POST /toy/notes HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    await connection.send(head + b"Content-Length: %d\r\n\r\n" % (32 * MIB))
+    assert (await connection.answer()).status == 413
+
+
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 413)])
 async def test_a_body_may_have_as_many_bytes_as_its_route_says(
     server: Toy, size: int, status: int

@@ -55,6 +55,8 @@ class Rule(Struct, frozen=True):
     source: str = "cli"
     panel: str | UnsetType = UNSET
     """The panel that answers in place of the resolvers, if the rule asks."""
+    reason: str | UnsetType = UNSET
+    """What a denied or asked call is told, in place of the pattern."""
 
     def __str__(self) -> str:
         return f"{self.action} {self.pattern}"

@@ -87,6 +87,7 @@ def decide(
     author = f"rule:{rule.source}:{rule.pattern}" if rule is not None else "rule:default:reads"
     explicit = rule is not None and rule.source != "default"
     shown = rule.pattern if rule is not None else "what only reads"
+    why = found.reason or (rule is not None and rule.reason) or ""
     if mode == "plan" and _changes(tool, arguments) and found.verdict != "deny":
         return Decision("deny", f"{name} changes things; the mode is plan", "mode:plan")
     if found.verdict == "allow":
@@ -94,7 +95,7 @@ def decide(
             return guard
         return Decision("allow", found.reason or f"allowed by {shown}", author)
     if found.verdict == "deny" or (mode == "dontAsk" and not found.is_certain):
-        return Decision("deny", found.reason or f"denied by {shown}", author)
+        return Decision("deny", why or f"denied by {shown}", author)
     if mode == "dontAsk":
         return Decision("allow", "nothing is asked in this mode", "mode:dontAsk")
     if mode in ("acceptEdits", "auto") and tool.kind in _EDITS and not explicit:
@@ -104,7 +105,7 @@ def decide(
         return Decision("allow", f"{name} changes nothing", "mode:auto")
     asking = f"{rule} ({rule.source})" if rule is not None else ""
     panel = _panel(rule, about, tool, arguments, workspace)
-    return Decision("ask", found.reason or f"{name} needs approval", author, asking, panel)
+    return Decision("ask", why or f"{name} needs approval", author, asking, panel)
 
 
 def _panel(

@@ -192,7 +192,8 @@ def _task(options: Namespace, prompt: str, server: str) -> dict[str, Any]:
     fields = {
         "prompt": prompt,
         "requested_model": models[0] if models else None,
-        "requested_provider": options.provider,
+        # As without a service, a provider completes a bare name.
+        "requested_provider": options.provider if models and "/" not in models[0] else None,
         "budget_micros_usd": None if dollars is None else round(dollars * 1_000_000),
         "system_prompt": appended_system(options),
         "sandbox_network": True if options.sandbox_network == "allow" else None,

@@ -21,6 +21,11 @@ class HeldSession:
         """None if the session has ended, or another process works on it."""
         self.tail: Awaitable[Any] | None = None
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether its start is on the way to the journal, so that nobody may hear of it yet."""
+        return self.lease is None and not self.engine.session.is_terminal
+
     async def settled(self) -> None:
         """Wait until everything that was applied is durable."""
         if self.tail is not None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from batten.contract.errors import CallerError
 from batten.control.coordination.broadcast import Broadcast
 from batten.coordination.modes.mode import Descriptor
-from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
+from batten.coordination.policy.policy import DEFAULT, SCHEMA_VERSIONS, PolicyDescriptor
 from batten.coordination.registry import ModeRegistry, PolicyRegistry
 
 FILE = "coordination.json"
@@ -116,6 +116,11 @@ def read_policy_file(path: str) -> PolicyDescriptor:
             rules = msgspec.json.decode(rules, type=str)
     except (OSError, msgspec.MsgspecError, UnicodeError) as error:
         raise CallerError(f"{path} is no policy: {error}", code="config") from error
+    if found.schema_version not in SCHEMA_VERSIONS:
+        known = ", ".join(map(str, SCHEMA_VERSIONS))
+        raise CallerError(
+            f"{path} has schema_version {found.schema_version}: write one of {known}", code="config"
+        )
     return PolicyDescriptor(
         policy_id=found.policy_id,
         mode=found.mode,

@@ -41,7 +41,7 @@ from batten.coordination.engine import Accepted, Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient, session_of
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
-from batten.coordination.rejection import Rejection
+from batten.coordination.rejection import Rejection, not_found
 from batten.coordination.session import Session, is_overdue
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import this_worker
@@ -245,12 +245,16 @@ class Runtime:
             await self.journal.release(held.lease)
 
     def open_sessions(self, initiator: str) -> int:
-        """Open sessions that this sender started."""
-        return sum(one.state == "OPEN" and one.panel.initiator == initiator for one in self.known())
+        """Open sessions that this sender started, without those whose time has passed."""
+        now = self.clock()
+        sessions = (held.engine.session for held in self._sessions.values())
+        mine = (one for one in sessions if one.panel.initiator == initiator)
+        return sum(one.state == "OPEN" and not is_overdue(one, now) for one in mine)
 
     def known(self) -> list[Session]:
-        """The sessions in memory: all live ones, and those that ended lately."""
-        return [held.engine.session for held in self._sessions.values()]
+        """The stored sessions in memory: all live ones, and those that ended lately."""
+        held = (one for one in self._sessions.values() if not one.is_opening)
+        return [one.engine.session for one in held]
 
     async def cancel(self, session_id: str, by: str, reason: str) -> Answer:
         """Raises `Rejection`: `SESSION_NOT_FOUND`, `FORBIDDEN`."""
@@ -271,7 +275,7 @@ class Runtime:
     async def _managed(self, session_id: str) -> tuple[HeldSession, int]:
         held = await self._find(session_id)
         if held is None:
-            raise _not_found(session_id)
+            raise not_found(session_id)
         await self._advance(held)
         await held.settled()
         return held, self.clock()
@@ -285,6 +289,7 @@ class Runtime:
     async def _start(
         self, message: Message, max_open: int | None, policy: PolicyDescriptor | None
     ) -> Answer:
+        opening = rules.read_opening(message, self.registries.modes)
         known = await self._find(message.session_id)
         waiting = None
         if known is None:
@@ -296,7 +301,7 @@ class Runtime:
         policies = self.registries.policies
         if policy is not None:
             policies = PolicyRegistry({policy.policy_id: policy})
-        engine, accepted = rules.start(message, self.registries.modes, policies, self.clock())
+        engine, accepted = rules.start(opening, policies, self.clock())
         if max_open is not None and self.open_sessions(message.sender) >= max_open:
             raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
         held = HeldSession(engine, new_run_id() if waiting is None else waiting.run_id, None)
@@ -312,7 +317,7 @@ class Runtime:
             self._forget(held)
             exists = rules.already_exists(message.session_id)
             is_taken = isinstance(error, Conflict)
-            created.set_exception(exists if is_taken else _not_found(message.session_id))
+            created.set_exception(exists if is_taken else not_found(message.session_id))
             created.exception()  # it may have no waiter
             if is_taken:
                 raise exists from error
@@ -331,7 +336,7 @@ class Runtime:
     async def _receive(self, message: Message) -> Answer:
         held = await self._find(message.session_id)
         if held is None:
-            raise _not_found(message.session_id)
+            raise not_found(message.session_id)
         if held.lease is None:
             await held.settled()  # its start is on the way
         if held.engine.is_duplicate(message):
@@ -483,18 +488,13 @@ class Runtime:
         if not self._adopts(session) and not is_overdue(session, self.clock()):
             return held
         try:
-            held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
+            lease = held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
         except Conflict:
             return held
-        facts = taken_over(row, self._worker_id)
-        await self.journal.append(row.run_id, facts, fence=held.lease.fence)
+        await self.journal.append(row.run_id, taken_over(row, self._worker_id), fence=lease.fence)
         return held
 
     def _tell(self, kind: str, held: HeldSession) -> None:
         change = Lifecycle(kind, held.engine.session, self.clock())
         self.on_change(change)
         self.lifecycle.publish(change)
-
-
-def _not_found(session_id: str) -> Rejection:
-    return Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")

@@ -6,7 +6,16 @@ from typing import Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from batten.coordination.modes.mode import Descriptor, Mode, ModeState, Panel, Row, Step, nonblank
+from batten.coordination.modes.mode import (
+    Descriptor,
+    Mode,
+    ModeState,
+    Panel,
+    Row,
+    Step,
+    nonblank,
+    published_schema,
+)
 from batten.coordination.payloads import wire_types
 from batten.coordination.policy.decision import Ballots, Evaluated, Objected, judge_decision
 from batten.coordination.rejection import Rejection, invalid
@@ -75,6 +84,7 @@ class Decision(Mode[DecisionState]):
         description="Participants propose, evaluate, object and vote; an authority commits.",
         determinism_class="semantic-deterministic",
         participant_model="declared",
+        schema_uris=published_schema("decision"),
         message_types=("SessionStart", "Proposal", "Evaluation", "Objection", "Vote", "Commitment"),
     )
     rows = (
@@ -96,9 +106,7 @@ class Decision(Mode[DecisionState]):
     )
     first = DecisionState()
     closed = True
-
-    def check_start(self, panel: Panel) -> None:
-        """An empty list of participants opens the panel to everybody."""
+    takes_anyone = True
 
     def apply(self, state: DecisionState, panel: Panel, step: Step) -> DecisionState:
         match step.payload:

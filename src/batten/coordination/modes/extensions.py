@@ -6,7 +6,15 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from batten.coordination.modes.mode import Descriptor, Mode, ModeState, Panel, Row, Step
+from batten.coordination.modes.mode import (
+    Descriptor,
+    Mode,
+    ModeState,
+    Panel,
+    Row,
+    Step,
+    published_schema,
+)
 from batten.coordination.payloads import COMMITMENT, Commitment, read, wire_types
 from batten.coordination.rejection import forbidden, invalid
 
@@ -33,6 +41,7 @@ class MultiRound(Mode[MultiRoundState]):
         determinism_class="semantic-deterministic",
         participant_model="peer",
         message_types=("SessionStart", "Contribute", "Commitment"),
+        schema_uris=published_schema("multi_round"),
     )
     rows = (
         Row("Contributing", "Contribute", "participant", ("Contributing", "Converged")),
@@ -110,9 +119,6 @@ class Extension(Mode[ExtensionState]):
         self.by_place = {(row.phase, row.message): row for row in self.rows}
         self.senders = {row.message: row.who for row in self.rows}
 
-    def check_start(self, panel: Panel) -> None:
-        """Without participants everybody is one."""
-
     def read_payload(self, message_type: str, payload: bytes) -> Struct:
         if message_type == "Commitment":
             return read(COMMITMENT, payload)
@@ -139,9 +145,9 @@ def check_descriptor(descriptor: Descriptor, known: frozenset[str]) -> None:
     if not name.strip():
         raise invalid("mode must not be blank")
     if name.startswith("macp.mode."):
-        raise forbidden("macp.mode.* names the modes of the standard")
+        raise forbidden("macp.mode.* is reserved for the modes of the standard")
     if name in known:
-        raise invalid(f"mode {name} exists already")
+        raise invalid(f"mode {name} is already registered")
     if not descriptor.mode_version.strip() or not descriptor.message_types:
         raise invalid("mode_version and message_types must not be empty")
     if any(not one.strip() for one in descriptor.message_types):

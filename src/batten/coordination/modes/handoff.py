@@ -14,6 +14,7 @@ from batten.coordination.modes.mode import (
     Row,
     Step,
     nonblank,
+    published_schema,
 )
 from batten.coordination.payloads import wire_types, write
 from batten.coordination.policy.policy import unsupported
@@ -54,6 +55,7 @@ class HandoffOffer(Struct, frozen=True):
     scope: str
     offerer: str
     offered_at_ms: int
+    """Later by the time that the session was suspended since."""
     disposition: Literal["Offered", "Accepted", "Declined"] = "Offered"
     implicit: bool = False
     """Accepted because the time to answer has passed."""
@@ -73,6 +75,7 @@ class Handoff(Mode[HandoffState]):
         description="The initiator offers its responsibility to another participant.",
         determinism_class="context-frozen",
         participant_model="delegated",
+        schema_uris=published_schema("handoff"),
         message_types=(
             "SessionStart",
             "HandoffOffer",
@@ -154,6 +157,16 @@ class Handoff(Mode[HandoffState]):
 
     def judge(self, state: HandoffState, panel: Panel, positive: bool) -> Rejection | None:
         return unsupported(panel.policy)
+
+    def resumed(self, state: HandoffState, banked_ms: int) -> HandoffState:
+        """A target cannot answer while the session is suspended: that time does not count."""
+        offers = {
+            id_: replace(offer, offered_at_ms=offer.offered_at_ms + banked_ms)
+            if offer.disposition == "Offered"
+            else offer
+            for id_, offer in state.offers.items()
+        }
+        return replace(state, offers=offers)
 
     def due_at_ms(self, state: HandoffState, panel: Panel) -> int | None:
         """When an offer counts as accepted; None if none waits for that."""

@@ -36,6 +36,11 @@ class Descriptor(Struct, frozen=True, kw_only=True):
     schema_uris: dict[str, str] = {}
 
 
+def published_schema(name: str) -> dict[str, str]:
+    """Where the payloads of a built-in mode are described: a file of the published package."""
+    return {"protobuf": f"macp/modes/{name}/v1/{name}.proto"}
+
+
 class Panel(Struct, frozen=True, kw_only=True):
     """What a mode knows of its session."""
 
@@ -90,6 +95,8 @@ class Mode(Generic[S]):
     """Whether SessionStart must name versions, participants and a lifetime."""
     closed = False
     """Whether an unknown message is forbidden rather than invalid."""
+    takes_anyone = False
+    """Whether a strict SessionStart may leave the participants open."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -102,8 +109,6 @@ class Mode(Generic[S]):
 
     def check_start(self, panel: Panel) -> None:
         """Raise `INVALID_ENVELOPE` if a session cannot start with these participants."""
-        if not panel.participants:
-            raise invalid("participants must not be empty")
 
     def read_payload(self, message_type: str, payload: bytes) -> Struct:
         """The typed payload. Raises `INVALID_ENVELOPE`."""
@@ -147,6 +152,10 @@ class Mode(Generic[S]):
     def judge(self, state: S, panel: Panel, positive: bool) -> Rejection | None:
         """Why the policy denies a commitment now; None if it allows it."""
         return None
+
+    def resumed(self, state: S, banked_ms: int) -> S:
+        """The state after a suspension: what waits for a time waits that much longer."""
+        return state
 
     def due_at_ms(self, state: S, panel: Panel) -> int | None:
         """When the runtime has to send a message itself; None if it need not."""

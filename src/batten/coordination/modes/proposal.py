@@ -5,7 +5,16 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from batten.coordination.modes.mode import Descriptor, Mode, ModeState, Panel, Row, Step, nonblank
+from batten.coordination.modes.mode import (
+    Descriptor,
+    Mode,
+    ModeState,
+    Panel,
+    Row,
+    Step,
+    nonblank,
+    published_schema,
+)
 from batten.coordination.payloads import wire_types
 from batten.coordination.policy.policy import unsupported
 from batten.coordination.policy.rules import ProposalRules
@@ -84,6 +93,7 @@ class Proposal(Mode[ProposalState]):
         description="Peers propose, counter, accept, reject and withdraw until they agree.",
         determinism_class="semantic-deterministic",
         participant_model="peer",
+        schema_uris=published_schema("proposal"),
         message_types=("SessionStart", *_MESSAGES, "Commitment"),
     )
     rows = (

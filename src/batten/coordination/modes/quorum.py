@@ -5,7 +5,16 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from batten.coordination.modes.mode import Descriptor, Mode, ModeState, Panel, Row, Step, nonblank
+from batten.coordination.modes.mode import (
+    Descriptor,
+    Mode,
+    ModeState,
+    Panel,
+    Row,
+    Step,
+    nonblank,
+    published_schema,
+)
 from batten.coordination.payloads import wire_types
 from batten.coordination.policy.policy import unsupported
 from batten.coordination.policy.rules import QuorumRules
@@ -71,6 +80,7 @@ class Quorum(Mode[QuorumState]):
         description="The initiator asks for approval; enough participants approve, or too few.",
         determinism_class="semantic-deterministic",
         participant_model="quorum",
+        schema_uris=published_schema("quorum"),
         message_types=("SessionStart", "ApprovalRequest", *_BALLOTS, "Commitment"),
     )
     rows = (

@@ -6,7 +6,16 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from batten.coordination.modes.mode import Descriptor, Mode, ModeState, Panel, Row, Step, nonblank
+from batten.coordination.modes.mode import (
+    Descriptor,
+    Mode,
+    ModeState,
+    Panel,
+    Row,
+    Step,
+    nonblank,
+    published_schema,
+)
 from batten.coordination.payloads import wire_types
 from batten.coordination.policy.policy import unsupported
 from batten.coordination.rejection import Denial, Rejection, denied, forbidden, invalid
@@ -99,6 +108,7 @@ class Task(Mode[TaskState]):
         description="The initiator asks for work; one participant takes it on and reports.",
         determinism_class="structural-only",
         participant_model="orchestrated",
+        schema_uris=published_schema("task"),
         message_types=(
             "SessionStart",
             "TaskRequest",

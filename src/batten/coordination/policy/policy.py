@@ -80,10 +80,19 @@ class Policy(Struct, frozen=True, kw_only=True):
                 return f"only {', '.join(commitment.designated_roles)} may"
 
 
+def _number(text: str) -> float | int:
+    """A number with a fraction of zero is an integer, as in JSON Schema: `2.0` is 2."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
+_MEMBERS = msgspec.json.Decoder(dict[str, Any], float_hook=_number)
+
+
 def read_rules(text: str) -> dict[str, Any]:
     """The members of a rules text, without annotations. Raises `ValueError`."""
     try:
-        members = msgspec.json.decode(text.encode() or b"{}", type=dict[str, Any])
+        members = _MEMBERS.decode(text.encode() or b"{}")
     except msgspec.ValidationError as error:
         raise ValueError("the rules are not a JSON object") from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

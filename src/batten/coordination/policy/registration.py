@@ -27,7 +27,7 @@ def _fault(policy: PolicyDescriptor) -> str | None:
         return f"{DEFAULT.policy_id} is built in"
     if not policy.mode.strip():
         return "mode must name a mode, or * for all"
-    if policy.schema_version not in SCHEMA_VERSIONS:
+    if policy.schema_version < 1:
         known = ", ".join(map(str, SCHEMA_VERSIONS))
         return f"schema_version is {policy.schema_version}: write one of {known}"
     try:

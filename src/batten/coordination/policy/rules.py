@@ -1,6 +1,6 @@
 """The rules a policy may state, by mode. Every object is closed: an unknown member is refused."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -67,6 +67,19 @@ class DecisionRules(ModeRules, frozen=True, forbid_unknown_fields=True, kw_only=
     objection_handling: ObjectionRules = ObjectionRules()
     evaluation: EvaluationRules = EvaluationRules()
     commitment: DecisionCommitmentRules = DecisionCommitmentRules()
+
+
+DEFAULT_RULES: dict[str, dict[str, Any]] = {
+    "voting": {"algorithm": "none", "quorum": {"type": "count", "value": 0}},
+    "objection_handling": {"critical_severity_vetoes": False, "veto_threshold": 1},
+    "evaluation": {"required_before_voting": False, "minimum_confidence": 0},
+    "commitment": {
+        "authority": "initiator_only",
+        "designated_roles": [],
+        "require_vote_quorum": False,
+    },
+}
+"""The rules of `policy.default`, written out: they are those that an empty object has."""
 
 
 class AcceptanceRules(Struct, frozen=True, forbid_unknown_fields=True):

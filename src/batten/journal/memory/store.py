@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import NotFound, StoreDamaged
-from batten.contract.facts import Fact, GapEventsPruned
+from batten.contract.facts import Fact, GapEventsPruned, RunStarted
 from batten.contract.ids import Minter
 from batten.contract.outcomes import RunStatus
 from batten.journal.appending import Clock, Prepared, RunState
@@ -141,6 +141,12 @@ class MemoryStore:
             if not index.types[place].startswith("artifact."):
                 return decode(self._at(index, place).body).event_id
         return ""
+
+    def started_at(self, run: RunState) -> str:
+        index = self.index(run.run_id)
+        if RunStarted.TYPE not in index.types:
+            return ""
+        return decode(self._at(index, index.types.index(RunStarted.TYPE)).body).occurred_at
 
     def lease(self, run: RunState) -> None:
         self.index(run.run_id).state = run

@@ -68,6 +68,9 @@ _SELECT_CAUSE = (
     "SELECT body FROM events WHERE run = ? AND type NOT LIKE 'artifact.%'"
     " ORDER BY sequence DESC LIMIT 1"
 )
+_SELECT_START = (
+    "SELECT body FROM events WHERE run = ? AND type = 'run.started' ORDER BY sequence LIMIT 1"
+)
 _SELECT_NEXT = (
     "SELECT 1 + max(position, coalesce((SELECT max(position) FROM events), 0)),"
     " 1 + max(key, coalesce((SELECT max(key) FROM runs), 0)) FROM floors"
@@ -188,6 +191,11 @@ class Batch:
         self.flush()
         body = self.db.execute(_SELECT_CAUSE, (run.key,)).get
         return "" if body is None else decode(body).event_id
+
+    def started_at(self, run: RunState) -> str:
+        self.flush()
+        body = self.db.execute(_SELECT_START, (run.key,)).get
+        return "" if body is None else decode(body).occurred_at
 
     def _know(self, run: RunState) -> RunState:
         if len(self._runs) >= _KNOWN_RUNS:

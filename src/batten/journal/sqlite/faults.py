@@ -11,6 +11,8 @@ from batten.contract import errors
 from batten.journal.sqlite.database import Database
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FAULTS = (apsw.Error, OSError, UnicodeDecodeError)
+"""What an operation of the store raises."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -60,7 +62,7 @@ def faults_typed(home: str, db: Database | None = None) -> Generator[None]:
     """Turn the store's errors raised in this block into typed ones."""
     try:
         yield
-    except (apsw.Error, OSError, UnicodeDecodeError) as error:
+    except FAULTS as error:
         raise typed(error, home, db.system_errno if db else 0) from error
 
 

@@ -1,6 +1,7 @@
 """Reads pages and rows: short statements on a connection that never writes."""
 
 import threading
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from batten.journal.contract import (
 )
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.sqlite.database import Database
-from batten.journal.sqlite.faults import faults_typed
+from batten.journal.sqlite.faults import FAULTS, faults_typed, typed
 from batten.journal.sqlite.schema import open_for_reading
 
 Row = TypeVar("Row", bound=Struct)
@@ -49,15 +50,18 @@ def columns(row: type[Struct]) -> str:
 
 def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
     """A row from its columns, validated: values of a damaged file go no further."""
-    fields = type_.__struct_fields__
     try:
-        given = {
-            name: msgspec.json.decode(value) if name in _JSON else value
-            for name, value in zip(fields, values, strict=True)
-        }
+        given = dict(zip(type_.__struct_fields__, values, strict=True))
+        for name in _json_columns(type_):
+            given[name] = msgspec.json.decode(given[name])
         return msgspec.convert(given, type_, strict=False)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise StoreDamaged(f"a stored row of {type_.__name__} cannot be read: {error}") from error
+
+
+@cache
+def _json_columns(type_: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name in type_.__struct_fields__ if name in _JSON)
 
 
 _OF_LAST_RUN = {
@@ -111,9 +115,11 @@ class Reader:
     def all(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
         """Every row of a short result; a half-read cursor would keep the log from shrinking."""
         with self._mutex:
-            db = self.connection()
-            with faults_typed(self._home, db):
+            db = self._db or self.connection()
+            try:  # not `faults_typed`: a block of its own would cost as much as a small result
                 return db.execute(sql, bindings).fetchall()
+            except FAULTS as error:
+                raise typed(error, self._home, db.system_errno) from error
 
     def close(self) -> None:
         with self._mutex:

@@ -101,6 +101,7 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     requested_model: Line = ""
     """Left out: the default model of the service."""
     requested_provider: Line = ""
+    """The provider of `requested_model`; left out if that names it, as `anthropic/NAME`."""
     budget_micros_usd: Amount = 0
     """The most that all runs of the task may cost together, in millionths of a US dollar; 0 for no
     limit."""

@@ -24,8 +24,9 @@ from batten.serve.grpc.status import abort, grpc, internal
 _log = logging.getLogger("batten.coordination")
 SERVICE = "macp.v1.MACPRuntimeService"
 _SPARE_BYTES = 64 * 1024
-_GRACE_S = 2.0
+GRACE_S = 2
 """For calls to finish; streams have no end of their own."""
+MAX_STREAMS = 1024
 
 
 class Listening(Struct, frozen=True, kw_only=True):
@@ -37,8 +38,10 @@ class Listening(Struct, frozen=True, kw_only=True):
     tls_cert: bytes = b""
     tls_key: bytes = b""
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
-    max_streams: int = 1024
+    max_streams: int = MAX_STREAMS
     """Calls at once on one connection."""
+    grace_s: float = GRACE_S
+    """How long calls may last on when it is stopped."""
     metrics: tuple[str, int] | None = None
     """Where Prometheus is answered over HTTP, if anywhere; port 0 for a free one."""
 
@@ -80,7 +83,7 @@ async def serve_runtime(
                 yield address
         finally:
             await health.enter_graceful_shutdown()
-            await server.stop(_GRACE_S)
+            await server.stop(listening.grace_s)
             await runtime.commits.finish()  # also for clients that did not wait
             looking.cancel()
 

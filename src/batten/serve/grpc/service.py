@@ -15,7 +15,7 @@ from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
 from batten.control.coordination.runtime import Runtime
 from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, Message, check_shape
-from batten.coordination.rejection import Rejection, forbidden
+from batten.coordination.rejection import Rejection, forbidden, not_found
 from batten.coordination.session import Session
 from batten.serve.grpc import wire
 from batten.serve.grpc.counts import RuntimeCounts
@@ -134,6 +134,8 @@ class RuntimeService:
     async def StreamSession(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
         try:
             identity = self.identify(context)
+            # Clients that wait for the headers send their first frame after them.
+            await context.send_initial_metadata(())
             stream = SessionStream(
                 self._runtime, identity, context, self._send_envelope, self._view
             )
@@ -152,7 +154,7 @@ class RuntimeService:
     async def _visible(self, session_id: str, identity: Identity) -> Session:
         session = await self._runtime.find(session_id)
         if session is None:
-            raise Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")
+            raise not_found(session_id)
         panel = session.panel
         if not (
             identity.is_observer or identity.sender == panel.initiator or panel.has(identity.sender)
@@ -168,6 +170,8 @@ class RuntimeService:
 
     async def ListSessions(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.identify(context)
+        if request.page_size < 0:
+            raise Rejection("INVALID_REQUEST", "page_size must not be negative")
         size = min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE
         after = _read_token(request.page_token)
         journal = self._runtime.journal
@@ -295,6 +299,7 @@ class RuntimeService:
         self.identify(context)
         watching = self._runtime.lifecycle.subscribe()
         try:
+            await context.send_initial_metadata(())
             told: set[str] = set()
             for session in self._runtime.known():
                 told.add(session.session_id)

@@ -1,4 +1,4 @@
-"""JWT with JWKS: RS256 and ES256, keys from a file or an address."""
+"""JWT with JWKS: RS256 and ES256, HS256 where it is asked for; keys from a file or an address."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from batten.coordination.rejection import Rejection
 from batten.serve.grpc.identity import Identity
 
 _log = logging.getLogger("batten.coordination")
-_FRESH_S = 300.0
+FRESH_S = 300
 _GRACE_S = 3600.0
 """How long known keys serve when newer ones cannot be fetched."""
 _TIMEOUT_S = 5.0
@@ -24,6 +24,8 @@ _RETRY_S = 5.0
 _MOST_VERIFIED = 1000
 DEFAULT_AUDIENCE = "macp-runtime"
 DEFAULT_ALGORITHMS = ("RS256", "ES256")
+KNOWN_ALGORITHMS = (*DEFAULT_ALGORITHMS, "HS256")
+"""HS256 signs with a secret that the issuer shares: it must be asked for."""
 
 
 class JwtOptions(Struct, frozen=True, kw_only=True):
@@ -33,25 +35,36 @@ class JwtOptions(Struct, frozen=True, kw_only=True):
     jwks: str = ""
     """A JWKS as text."""
     jwks_url: str = ""
+    fresh_s: float = FRESH_S
+    """How long fetched keys are used before newer ones are looked for."""
 
 
 class _Verified(Struct, frozen=True):
     """A token with a good signature."""
 
     identity: Identity
-    kid: str
+    kid: object
     expires_at: float
 
 
 class JwtVerifier:
     """Verifies signed tokens. Keys of an address are fetched beside the calls, never during one:
     a token with a key that is not known yet is refused, and can be sent again.
+
+    A token is verified with the key that it names; with all of them if it names none of ours.
     """
 
     def __init__(self, options: JwtOptions) -> None:
         self._options = options
         self._jwt: Any = import_module("jwt")
-        self._keys: dict[str, Any] = {}
+        unknown = sorted(set(options.algorithms) - set(KNOWN_ALGORITHMS))
+        if unknown:
+            known = ", ".join(KNOWN_ALGORITHMS)
+            raise CallerError(
+                f"no tokens are signed with {', '.join(unknown)}: name some of {known}",
+                code="config",
+            )
+        self._keys: tuple[Any, ...] = ()
         self._verified: dict[bytes, _Verified] = {}
         """By the digest of the token; replaced together with the keys."""
         self._fetched_at = float("-inf")
@@ -72,39 +85,48 @@ class JwtVerifier:
                 verified.clear()
             verified[digest] = known
         else:
-            self._key(known.kid)  # the keys may have become too old
+            self._candidates(known.kid)  # the keys may have become too old
         return known.identity
 
     def _verify(self, token: str) -> _Verified:
         try:
-            kid = str(self._jwt.get_unverified_header(token).get("kid", ""))
-            claims = self._jwt.decode(
-                token,
-                self._key(kid),
-                algorithms=list(self._options.algorithms),
-                audience=self._options.audience,
-                issuer=self._options.issuer,
-                options={"require": ["exp", "iss", "aud", "sub"]},
-            )
+            kid = self._jwt.get_unverified_header(token).get("kid")
+            claims = self._claims(token, self._candidates(kid))
             return _Verified(_identity(claims), kid, float(claims["exp"]))
         except Rejection:
             raise
         except Exception as error:  # every fault of a token is a refusal
             raise Rejection("UNAUTHENTICATED", f"the signed token is not valid: {error}") from error
 
-    def _key(self, kid: str) -> Any:
-        known = self._keys.get(kid)
-        if known is None and not kid and len(self._keys) == 1:
-            known = next(iter(self._keys.values()))
+    def _claims(self, token: str, keys: tuple[Any, ...]) -> dict[str, Any]:
+        """The claims, by the first key that signed them; else raises the fault of the last."""
+        fault: Exception = Rejection("UNAUTHENTICATED", "no key of signed tokens is known")
+        for key in keys:
+            try:
+                claims: dict[str, Any] = self._jwt.decode(
+                    token,
+                    key,
+                    algorithms=list(self._options.algorithms),
+                    audience=self._options.audience,
+                    issuer=self._options.issuer,
+                    # When it was signed is not asked: the issuer's clock may be ahead of ours.
+                    options={"require": ["exp", "iss", "aud", "sub"], "verify_iat": False},
+                )
+            except (self._jwt.InvalidSignatureError, self._jwt.InvalidAlgorithmError) as error:
+                fault = error
+            else:
+                return claims
+        raise fault
+
+    def _candidates(self, kid: object) -> tuple[Any, ...]:
+        named = tuple(key for key in self._keys if kid and key.key_id == kid)
         if self._options.jwks_url:
             age = time.monotonic() - self._fetched_at
-            if known is None or age > _FRESH_S:
+            if not named or age > self._options.fresh_s:
                 self._refresh()
-            if age > _GRACE_S:
+            if age > self._options.fresh_s + _GRACE_S:
                 raise Rejection("UNAUTHENTICATED", "the keys of signed tokens cannot be fetched")
-        if known is None:
-            raise Rejection("UNAUTHENTICATED", f"no key {kid!r} is known")
-        return known
+        return named or self._keys
 
     def _refresh(self) -> None:
         now = time.monotonic()
@@ -122,12 +144,12 @@ class JwtVerifier:
         except (OSError, ValueError, CallerError) as error:
             _log.warning("the keys of signed tokens cannot be fetched: %s", error)
 
-    def _read(self, text: str) -> dict[str, Any]:
+    def _read(self, text: str) -> tuple[Any, ...]:
         try:
             found = self._jwt.PyJWKSet.from_dict(json.loads(text))
         except Exception as error:  # the library has many kinds of them
             raise CallerError(f"this is no JWKS: {error}", code="config") from error
-        return {str(key.key_id or ""): key for key in found.keys}
+        return tuple(found.keys)
 
 
 def _identity(claims: dict[str, Any]) -> Identity:

@@ -3,12 +3,15 @@
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from batten import __version__
 from batten.control.coordination.answers import Answer, Lifecycle
 from batten.coordination.engine import Accepted
 from batten.coordination.envelope import VERSION, Message
 from batten.coordination.modes.mode import Descriptor
-from batten.coordination.policy.policy import PolicyDescriptor
+from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
+from batten.coordination.policy.rules import DEFAULT_RULES
 from batten.coordination.rejection import Rejection
 from batten.coordination.session import Session
 
@@ -156,11 +159,13 @@ def read_mode(given: Any) -> Descriptor:
 
 
 def policy_descriptor(policy: PolicyDescriptor) -> Any:
+    """A policy as it was registered; the rules of the built-in one are written out."""
+    rules = policy.rules if policy != DEFAULT else msgspec.json.encode(DEFAULT_RULES).decode()
     return policies.PolicyDescriptor(
         policy_id=policy.policy_id,
         mode=policy.mode,
         description=policy.description,
-        rules=policy.rules,
+        rules=rules,
         schema_version=policy.schema_version,
         registered_at_unix_ms=policy.registered_at_unix_ms,
     )

@@ -18,7 +18,13 @@ import msgspec
 
 from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
-from batten.serve.http.bodies import ClientGone, check_length, collect_body, too_slow
+from batten.serve.http.bodies import (
+    ClientGone,
+    check_length,
+    collect_body,
+    discard_rest,
+    too_slow,
+)
 from batten.serve.http.deadlines import Deadlines, Late
 from batten.serve.http.errors import HttpError, problem
 from batten.serve.http.guard import check_repeated
@@ -46,6 +52,7 @@ _encode = msgspec.json.Encoder().encode
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _JSON = (b"content-type", b"application/json")
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
+_TOO_LARGE = 413
 _GONE = 499
 """Counted for a client that left before its request was complete."""
 
@@ -395,6 +402,8 @@ class App:
             return 500
         told = problem(error, exchange.request_id)
         body = self._surface(exchange).error(told)
+        if told.status == _TOO_LARGE:
+            await discard_rest(exchange.headers, exchange.receive)
         return await self._send(exchange, Reply(body, status=told.status, headers=told.headers))
 
     def _surface(self, exchange: _Exchange) -> Surface:

@@ -1,11 +1,17 @@
 """Reads request bodies within their limits of size and time."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from batten.serve.http.errors import HttpError
 from batten.serve.http.sse import Receive
 
 _CLOSE = (("connection", "close"),)
+_MOST_DISCARDED = 64 << 20
+_DISCARD_S = 5.0
+_PAUSE_S = 0.25
+"""A client that sends nothing for so long is waiting for its answer."""
 
 
 class ClientGone(Exception):
@@ -38,6 +44,25 @@ async def collect_body(receive: Receive, max_bytes: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def discard_rest(headers: Mapping[bytes, bytes], receive: Receive) -> None:
+    """Read what is still coming of a body that is too large, up to a bound, and keep none of it.
+
+    If the connection were closed while its client sends, most clients would report a broken
+    connection in place of the answer. One that waits for permission to send gets its answer.
+    """
+    if b"expect" in headers:
+        return
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while size < _MOST_DISCARDED:
+                async with asyncio.timeout(_PAUSE_S):
+                    message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
 
 
 def too_slow(timeout_s: float) -> HttpError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from batten.protocols.maestro import PROTOCOL_VERSION
-from batten.protocols.maestro.hosted import ResetEnvelope, RuntimeSnapshot
+from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.incoming import Hello, Incoming, Init, Prompt, ShutDown
 from batten.protocols.maestro.outgoing import ConnectionInfo, Message, Status
 from batten.protocols.maestro.registry import Registry
@@ -59,7 +59,7 @@ class ClientHub:
             ring=sharing.ring,
             mailbox=sharing.mailbox,
             cursor=restored.cursor,
-            first=ResetEnvelope(reason="restored_from_snapshot", snapshot=restored.snapshot),
+            restored=restored.snapshot,
         )
 
     @property
@@ -135,7 +135,7 @@ class ClientHub:
         """The session is over: publish the final state. Earlier messages stay readable."""
         self._conversation.say(ShutDown())
         self.know(Status(message=status))
-        self.outbox.publish_snapshot()
+        self.outbox.publish_end()
 
     def dismiss(self, gone: Gone) -> None:
         """Close the mailboxes of closed connections."""

@@ -150,8 +150,9 @@ class Outbox:
         ring: int = 512,
         mailbox: int = 128,
         cursor: int = 0,
-        first: Envelope | None = None,
+        restored: RuntimeSnapshot | None = None,
     ) -> None:
+        """With `restored`, the state that a manifest left, every stream begins with a reset."""
         self._snapshot = snapshot
         self._mailbox = mailbox
         self._mailboxes: dict[str, Mailbox] = {}
@@ -162,9 +163,11 @@ class Outbox:
         self._bytes = 0
         self._lost = 0
         """A reader whose cursor is before this has missed messages that left the ring."""
-        if first is None:
+        self._is_restored = restored is not None
+        if restored is None:
             self._lost = cursor
         else:
+            first = ResetEnvelope(reason="restored_from_snapshot", snapshot=restored)
             self._keep(cursor + 1, Posted(first))
 
     def snapshot(self) -> RuntimeSnapshot:
@@ -180,17 +183,17 @@ class Outbox:
         self.cursor += 1
         self._send(Posted(SnapshotEnvelope(snapshot=self.snapshot())))
 
+    def publish_end(self) -> None:
+        """Send the last state to every reader, under the cursor of the last message."""
+        self._send(Posted(SnapshotEnvelope(snapshot=self.snapshot())), known_at=self.cursor + 1)
+
     def open(self, subscription: Subscription) -> Mailbox:
         """A mailbox for all messages from now on."""
-        mailbox = Mailbox(self, subscription, self._mailbox)
-        self._mailboxes[subscription.subscription_id] = mailbox
-        return mailbox
+        return self._open(subscription, [self._beginning()] if self._is_restored else [])
 
     def attach(self, subscription: Subscription, cursor: int | None = None) -> Mailbox:
         """A mailbox that begins with the current state, or with all messages after a cursor."""
-        mailbox = self.open(subscription)
-        mailbox.recall(self._since(cursor))
-        return mailbox
+        return self._open(subscription, self._since(cursor))
 
     def mailbox(self, subscription_id: str) -> Mailbox:
         if subscription_id not in self._mailboxes:
@@ -202,17 +205,30 @@ class Outbox:
         if mailbox is not None:
             mailbox.close()
 
+    def _open(self, subscription: Subscription, earlier: list[Posted]) -> Mailbox:
+        mailbox = Mailbox(self, subscription, self._mailbox)
+        self._mailboxes[subscription.subscription_id] = mailbox
+        mailbox.recall(earlier)
+        return mailbox
+
+    def _beginning(self) -> Posted:
+        """The current state, as the first envelope of a stream."""
+        if self._is_restored:
+            restored = ResetEnvelope(reason="restored_from_snapshot", snapshot=self.snapshot())
+            return Posted(restored)
+        return Posted(SnapshotEnvelope(snapshot=self.snapshot()))
+
     def _since(self, cursor: int | None) -> list[Posted]:
         if cursor is None:
-            return [Posted(SnapshotEnvelope(snapshot=self.snapshot()))]
+            return [self._beginning()]
         # A cursor beyond the end comes from an earlier process of this session.
         if cursor < self._lost or cursor > self.cursor:
             return [Posted(ResetEnvelope(reason="replay_gap", snapshot=self.snapshot()))]
         return [posted for known_at, posted in self._ring if cursor < known_at]
 
-    def _send(self, posted: Posted, only: str | None = None) -> None:
+    def _send(self, posted: Posted, only: str | None = None, known_at: int | None = None) -> None:
         if only is None:
-            self._keep(self.cursor, posted)
+            self._keep(known_at or self.cursor, posted)
         for mailbox in self._mailboxes.values():
             if only in (None, mailbox.subscription.connection.connection_id):
                 mailbox.put(posted)

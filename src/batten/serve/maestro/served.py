@@ -8,11 +8,12 @@ from collections.abc import Callable
 from batten.contract.errors import BattenError, CallerError, NotReady
 from batten.contract.ids import new_session_id
 from batten.protocols.maestro.hosted import RuntimeSnapshot
-from batten.protocols.maestro.incoming import Incoming, utility_id_of
+from batten.protocols.maestro.incoming import Incoming, Init, utility_id_of
 from batten.protocols.maestro.outgoing import Error
 from batten.runner.evidence import FlushStatus
 from batten.runner.flush import SessionFile
-from batten.runner.session_file import Keep
+from batten.runner.restore import Restored
+from batten.runner.session_file import Keep, journal_id
 from batten.runner.synthetic import STATUS
 from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.greeting import checked_model, ready, session_info
@@ -36,12 +37,16 @@ class Served:
         hub: ClientHub,
         resume: str | None = None,
         keep: Keep | None = None,
+        restored: Restored | None = None,
     ) -> None:
-        """`resume` is the session to resume, if any; `keep` writes it to a file for a drain."""
+        """`resume` is the session to resume, if any; `keep` writes it to a file for a drain. One of
+        a `restored` runtime keeps its name, and if it is new gets the manifest's settings.
+        """
         self._opener = opener
         self._hub = hub
         self._resume = resume
         self._keep = keep
+        self._restored = restored
         self._session: MaestroSession | None = None
         self._shielded: ShieldedTasks | None = None
         self._task: asyncio.Task[None] | None = None
@@ -174,9 +179,13 @@ class Served:
         if base.workspace and not os.path.isdir(os.path.join(base.cwd, base.workspace)):
             raise CallerError(f"{base.workspace} is not a directory", code="usage")
         session = MaestroSession(place, hub, limits_of(base.environ), hub.heed)
-        await session.open(self._opener, str(new_session_id()), self._resume)
+        restored = self._restored
+        new_id = str(new_session_id()) if restored is None else journal_id(restored.drained_id)
+        await session.open(self._opener, new_id, self._resume)
+        if restored is not None and self._resume is None:
+            await session.prepare(restored.snapshot.last_init or Init())
         self._session = session
-        hub.session_id = session.session.session_id
+        hub.session_id = session.session.session_id if restored is None else restored.session_id
         hub.introduce(
             ready(session.model, hub.session_id),
             session_info(hub.session_id, session.workspace),

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from batten.contract import facts
-from batten.contract.facts.tool import ToolEnded
 from batten.sinks.bus import payloads
 
 MUTATES = frozenset(("shell", "edit", "multi_edit", "file_write", "memory"))
@@ -72,7 +71,26 @@ class Calls:
         return {"command_summary": call.summary} if call and call.summary else None
 
 
-def refused_address(fact: ToolEnded, call: Call | None, at: str, why: str | None) -> payloads.Data:
+def left_workspace(
+    tool: str, call: Call | None, at: str, root: str, policy: str | None, why: str | None
+) -> payloads.Data:
+    """The data of a sandbox violation."""
+    given = {} if call is None else call.input
+    path = next((given[name] for name in ("file_path", "path", "cwd") if given.get(name)), None)
+    return payloads.sandbox_violation(
+        tool,
+        call.summary if call else tool,
+        at,
+        policy_id=policy,
+        workspace_root=root or None,
+        attempted_path=path if isinstance(path, str) else None,
+        reason=why,
+    )
+
+
+def refused_address(
+    tool: str, call: Call | None, at: str, rule: str | None, why: str | None
+) -> payloads.Data:
     """The data of a firewall's block."""
     url = str(call.input.get("url", "")) if call else ""
     try:
@@ -81,9 +99,10 @@ def refused_address(fact: ToolEnded, call: Call | None, at: str, why: str | None
     except ValueError:
         host, port, scheme = "", None, ""
     return payloads.firewall_block(
-        fact.tool_name,
-        host or fact.tool_name,
+        tool,
+        host or tool,
         at,
+        rule_id=rule,
         protocol=scheme or None,
         port=port or {"https": 443, "http": 80}.get(scheme),
         reason=why,

@@ -21,7 +21,15 @@ from batten.contract.outcomes import Outcome, ending_of
 from batten.contract.reports import REPORTS, AmbientPlan, EvalScore, PromptVariant, read_report
 from batten.contract.tracing import identity_in
 from batten.sinks.bus import payloads
-from batten.sinks.bus.calls import MUTATES, RISKS, Call, Calls, cut_short, refused_address
+from batten.sinks.bus.calls import (
+    MUTATES,
+    RISKS,
+    Call,
+    Calls,
+    cut_short,
+    left_workspace,
+    refused_address,
+)
 from batten.sinks.bus.correlation import (
     correlation_of,
     merged,
@@ -60,6 +68,8 @@ TYPES = frozenset(REPORTS) | frozenset(
 )
 
 _SANDBOX = frozenset(("workspace_violation", "read_only"))
+_BOUNDS = "bounds:"
+"""Policies of the bounds of a tool begin with it; the code of the refusal follows."""
 _FIREWALL = frozenset(("address_refused", "redirect_refused", "too_many_redirects"))
 _CLOSES: dict[Outcome, payloads.CloseReason] = {
     "completed": "COMPLETED",
@@ -144,7 +154,7 @@ class BusFold:
             correlation_of(
                 self._identity, self._workspace or "unknown", envelope.session_id or "unknown", run
             ),
-            {"agent_run_step_id": step},
+            {"agent_run_step_id": self._identity.get("agent_run_step_id") or step},
         )
         made = event(
             event_type,
@@ -279,6 +289,10 @@ class BusFold:
         yield self._hit(envelope, fact.tool_call_id, "DENY", fact.reason)
         if self._calls.open(fact.tool_call_id):
             yield self._result(envelope, fact.tool_call_id, "DENIED", error_message=fact.reason)
+        policy = "" if fact.policy_id is UNSET else fact.policy_id
+        code = policy.removeprefix(_BOUNDS) if policy.startswith(_BOUNDS) else None
+        call = self._calls.end(fact.tool_call_id)
+        yield from self._crossed(envelope, fact, call, code, fact.reason)
 
     def _asked(self, envelope: Envelope, fact: facts.ApprovalRequested) -> Iterator[Message]:
         self._approvals[fact.approval_id] = fact.tool_call_id
@@ -382,21 +396,29 @@ class BusFold:
             yield self._invoked(envelope, read)
         step = self._calls.step(fact.tool_call_id)
         call = self._calls.end(fact.tool_call_id)
-        if code in _SANDBOX:
-            violation = payloads.sandbox_violation(
-                fact.tool_name,
-                call.summary if call else fact.tool_name,
-                envelope.occurred_at,
-                workspace_root=self._workspace or None,
-                reason=problem or None,
-            )
-            yield self._message(envelope, "maestro.events.sandbox_violation", violation, step=step)
-        if code in _FIREWALL:
-            block = refused_address(fact, call, envelope.occurred_at, problem)
-            yield self._message(envelope, "maestro.events.firewall_block", block, step=step)
+        yield from self._crossed(envelope, fact, call, code, problem)
         if isinstance(fact, facts.ToolCompleted) and fact.kind == "memory" and call is not None:
             learned = self._learned(fact, call, envelope)
             yield self._message(envelope, "maestro.events.context.learned", learned, step=step)
+
+    def _crossed(
+        self,
+        envelope: Envelope,
+        fact: ToolEnded | facts.PolicyToolBlocked,
+        call: Call | None,
+        code: str | None,
+        why: str | None,
+    ) -> Iterator[Message]:
+        """A call wanted to leave the workspace, or an address that is refused: `code` says so."""
+        at, tool, step = envelope.occurred_at, fact.tool_name, self._calls.step(fact.tool_call_id)
+        policy = fact.policy_id if isinstance(fact, facts.PolicyToolBlocked) else None
+        named = policy if isinstance(policy, str) else None
+        if code in _SANDBOX:
+            data = left_workspace(tool, call, at, self._workspace, named, why or None)
+            yield self._message(envelope, "maestro.events.sandbox_violation", data, step=step)
+        if code in _FIREWALL:
+            data = refused_address(tool, call, at, named, why or None)
+            yield self._message(envelope, "maestro.events.firewall_block", data, step=step)
 
     def _read_skill(self, fact: ToolEnded) -> UsedSkill | None:
         """The skill whose instructions the model got by this call."""

@@ -44,6 +44,8 @@ async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     made = [await service.task_object(session) for session in page[:size]]
     # One may have changed since the page was read.
     tasks = [task for task in made if status in (task.status, None)]
+    # Pages follow when tasks were queued; the end of a run is an update too.
+    tasks.sort(key=lambda task: task.updated_at, reverse=True)
     if len(page) <= size:
         return TaskList(data=tasks)
     return TaskList(data=tasks, has_more=True, next_cursor=page[size - 1].cursor)

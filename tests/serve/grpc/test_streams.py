@@ -1,0 +1,186 @@
+"""What a StreamSession call delivers, whatever its frames are."""
+
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from batten.coordination.envelope import Message
+from tests.coordination.given import say, start_message
+from tests.coordination.published import core, sdk, sdk_policy
+from tests.serve.grpc.running import Server, bearer, grpc, plain_stub
+from tests.serve.grpc.test_access import status_of, wire
+
+_END = object()
+
+
+class Frames:
+    """A call whose frames are given one by one."""
+
+    def __init__(self, stub: Any, name: str) -> None:
+        self._asked: SimpleQueue[Any] = SimpleQueue()
+        self.answers = stub.StreamSession(
+            iter(self._asked.get, _END), metadata=bearer(name), timeout=20
+        )
+
+    def subscribe(self, session_id: str, after: int = 0) -> None:
+        frame = core.StreamSessionRequest(subscribe_session_id=session_id, after_sequence=after)
+        self._asked.put(frame)
+
+    def send(self, envelope: Any) -> None:
+        self._asked.put(core.StreamSessionRequest(envelope=envelope))
+
+    def end(self) -> list[Any]:
+        """End the client's side; what is left to be read."""
+        self._asked.put(_END)
+        return list(self.answers)
+
+
+@pytest.fixture
+def stub(server: Server) -> Iterator[Any]:
+    with plain_stub(server) as made:
+        yield made
+
+
+def envelope(
+    session_id: str, sender: str, type_: str = "Proposal", id_: str = "", **fields: Any
+) -> Any:
+    made = wire.write_envelope(say(sender, type_, id_=id_, **fields))
+    made.session_id = session_id
+    return made
+
+
+def proposal(session_id: str, sender: str, name: str) -> Any:
+    return envelope(session_id, sender, "Proposal", name, proposal_id=name, option="merge")
+
+
+def sent(stub: Any, message: Any) -> Any:
+    name = message.sender
+    return stub.Send(core.SendRequest(envelope=message), metadata=bearer(name)).ack
+
+
+def opened(stub: Any, **fields: Any) -> str:
+    """A session of lead, ann and ben."""
+    session_id: str = sdk.new_session_id()
+    message = start_message(session_id=session_id, **fields)
+    assert sent(stub, wire.write_envelope(message)).ok
+    return session_id
+
+
+def ids(answers: list[Any]) -> list[str]:
+    return [one.envelope.message_id or one.error.code for one in answers]
+
+
+def test_call_is_answered_before_its_first_frame(stub: Any) -> None:
+    frames = Frames(stub, "ann")
+    frames.answers.initial_metadata()
+    assert frames.end() == []
+    asked = stub.StreamSession(iter(()), timeout=20)
+    assert status_of(lambda: list(asked)) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+
+
+def test_sequence_past_the_end_gives_what_is_new(stub: Any) -> None:
+    session_id = opened(stub)
+    frames = Frames(stub, "ann")
+    frames.subscribe(session_id, after=1000)
+    frames.send(proposal(session_id, "ann", "p1"))
+    assert next(frames.answers).envelope.message_id == "p1"
+    assert frames.end() == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_first_frame_binds_the_stream_also_if_it_is_not_accepted(stub: Any, is_known: bool) -> None:
+    session_id = opened(stub)
+    first = proposal(session_id, "ann", "p1")
+    if is_known:
+        assert sent(stub, first).ok  # the frame is a duplicate, and silent
+    else:
+        first.payload = b"\xff"
+    frames = Frames(stub, "ann")
+    frames.send(first)
+    if not is_known:
+        assert next(frames.answers).error.code == "INVALID_ENVELOPE"
+    frames.send(proposal(session_id, "ann", "p2"))
+    assert next(frames.answers).envelope.message_id == "p2"
+    assert sent(stub, proposal(session_id, "ben", "p3")).ok
+    assert next(frames.answers).envelope.message_id == "p3"
+    assert frames.end() == []
+
+
+def test_rejected_outsider_hears_nothing_of_the_session(stub: Any) -> None:
+    session_id = opened(stub)
+    frames = Frames(stub, "zoe")
+    frames.send(proposal(session_id, "zoe", "p1"))
+    assert next(frames.answers).error.code == "FORBIDDEN"
+    assert sent(stub, proposal(session_id, "ben", "p2")).ok
+    frames.send(proposal(session_id, "zoe", "p3"))
+    assert ids(frames.end()) == ["FORBIDDEN"]
+
+
+def test_subscription_after_a_message_replays_what_was_before(stub: Any) -> None:
+    session_id = opened(stub)
+    assert sent(stub, proposal(session_id, "ann", "p1")).ok
+    frames = Frames(stub, "ann")
+    frames.send(proposal(session_id, "ann", "p2"))
+    assert next(frames.answers).envelope.message_id == "p2"
+    frames.subscribe(session_id)
+    assert [next(frames.answers).envelope.message_id for _ in range(3)] == ["m0", "p1", "p2"]
+    frames.subscribe(session_id, after=2)
+    assert next(frames.answers).envelope.message_id == "p2"
+    frames.subscribe(session_id, after=3)
+    frames.send(proposal(session_id, "ann", "p3"))
+    assert next(frames.answers).envelope.message_id == "p3"
+    assert frames.end() == []
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_signal_is_no_frame_of_a_stream(stub: Any, is_bound: bool) -> None:
+    frames = Frames(stub, "ann")
+    if is_bound:
+        frames.subscribe(opened(stub))
+    frames.send(wire.write_envelope(Message(message_type="Signal", message_id="s1")))
+    assert status_of(lambda: list(frames.answers)) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
+
+
+def test_committing_role_outside_the_panel_sees_its_commitment(server: Server, stub: Any) -> None:
+    lead = server.client("lead")
+    rules = sdk_policy.CommitmentRules(authority="designated_role", designated_roles=["clerk"])
+    lead.register_policy(sdk_policy.build_decision_policy("policy.clerk", "", commitment=rules))
+    lead.close()
+    session_id = opened(stub, policy_version="policy.clerk", configuration_version="c-1")
+    assert sent(stub, proposal(session_id, "ann", "p1")).ok
+    commitment = envelope(
+        session_id,
+        "clerk",
+        "Commitment",
+        "c1",
+        commitment_id="c1",
+        action="decision.selected",
+        authority_scope="tests",
+        reason="agreed",
+        mode_version="1.0.0",
+        configuration_version="c-1",
+        outcome_positive=True,
+    )
+    frames = Frames(stub, "clerk")
+    frames.send(commitment)
+    assert next(frames.answers).envelope.message_id == "c1"
+    assert frames.end() == []
+
+
+def test_message_of_another_mode_is_an_inline_error(stub: Any) -> None:
+    session_id = opened(stub)
+    other = proposal(session_id, "ann", "p1")
+    other.mode = "macp.mode.quorum.v1"
+    frames = Frames(stub, "ann")
+    frames.send(other)
+    frames.send(proposal(session_id, "ann", "p1"))
+    told = next(frames.answers)
+    assert (told.error.code, told.error.message_id, told.error.session_id) == (
+        "INVALID_ENVELOPE",
+        "p1",
+        session_id,
+    )
+    assert ids(frames.end()) == ["p1"]
+    assert frames.answers.code() == grpc.StatusCode.OK
