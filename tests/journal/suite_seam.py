@@ -153,6 +153,17 @@ class Queueing(WithJournal):
         assert [row.run_id for row in await other.queued()] == [lease.run_id]
         other.close()
 
+    async def test_the_length_of_a_run_is_its_next_sequence(self, journal: Journal) -> None:
+        new = new_run()
+        assert await journal.length(new.run_id) == 0
+        lease, _ = await journal.create(new, [QUEUED])
+        assert lease is not None
+        assert await journal.length(new.run_id) == 1
+        await journal.append(new.run_id, [STARTED, FINISHED], fence=lease.fence)
+        row = await journal.run(new.run_id)
+        assert row is not None
+        assert await journal.length(new.run_id) == row.next_sequence == 3
+
     async def test_the_version_changes_with_every_commit_of_any_handle(
         self, journal: Journal, open_journal: OpenJournal
     ) -> None:

@@ -302,13 +302,9 @@ class Blocking(Protocol):
         """
         ...
 
-    def read_now(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]:
-        """Like `read`."""
-        ...
+    def read_now(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]: ...
 
-    def run_now(self, run_id: str) -> RunRow | None:
-        """Like `run`."""
-        ...
+    def run_now(self, run_id: str) -> RunRow | None: ...
 
     def load_now(self, artifact_id: str) -> bytes:
         """The whole body of an artifact. Raises `NotFound`."""
@@ -367,6 +363,10 @@ class Rows(Protocol):
         ...
 
     async def run(self, run_id: str) -> RunRow | None: ...
+
+    async def length(self, run_id: str) -> int:
+        """`next_sequence` of a run, cheaper than its row; 0 if there is no such run."""
+        ...
 
     async def runs(
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]

@@ -117,6 +117,11 @@ class MemoryJournal(JournalHandle):
         run = self._store.find_run(run_id)
         return None if run is None else row_of(run)
 
+    async def length(self, run_id: str) -> int:
+        self._check()
+        run = self._store.find_run(run_id)
+        return 0 if run is None else run.next_sequence
+
     async def position(self) -> int:
         self._check()
         return self._store.next_position - 1

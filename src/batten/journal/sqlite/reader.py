@@ -195,6 +195,10 @@ class Reader:
     def run(self, run_id: str) -> RunRow | None:
         return next(iter(self._rows(RunRow, "WHERE run_id = ?", (run_id,))), None)
 
+    def length(self, run_id: str) -> int:
+        found = self.all("SELECT next_sequence FROM runs WHERE run_id = ?", (run_id,))
+        return int(found[0][0]) if found else 0
+
     def runs(self, after: str | None, limit: int, filters: RunFilters) -> list[RunRow]:
         where, bindings = _conditions("created_at", filters)
         where.append("kind != 'session'")

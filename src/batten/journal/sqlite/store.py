@@ -179,6 +179,9 @@ class SqliteJournal(JournalHandle):
     async def position(self) -> int:
         return self._read().position()
 
+    async def length(self, run_id: str) -> int:
+        return self._read().length(run_id)
+
     async def version(self) -> int:
         return self._read().version()
 

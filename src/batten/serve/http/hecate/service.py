@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.envelope import decode
@@ -14,7 +15,7 @@ from batten.control.patches import Patches
 from batten.control.retention import Retention
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal, RunRow, SessionRow, Stored
-from batten.protocols.hecate.runs import Run, RunDetails, counted
+from batten.protocols.hecate.runs import Run, RunDetails, RunReply, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
 from batten.serve.http.answers import Answers
@@ -58,6 +59,8 @@ class Service:
         self._whole: Kept[tuple[str, int], RunView] = Kept(16 * _MIB)
         """Views with all steps of a run: a client pages through them."""
         self._answers = Answers(tasks.journal, 8 * _MIB)
+        self._replies: Kept[tuple[str, str], tuple[int, Reply]] = Kept(8 * _MIB)
+        """The encoded object of a run of a task, and how long the run was."""
         self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
         tasks.on_queued = self._take_new
 
@@ -80,6 +83,18 @@ class Service:
     @property
     def journal(self) -> Journal:
         return self.tasks.journal
+
+    async def run_reply(self, task_id: str, run_id: str) -> Reply:
+        """A run's object as an answer; made again only when the run has grown."""
+        key = (task_id, run_id)
+        known = self._replies.get(key)
+        if known is not None and known[0] == await self.journal.length(run_id):
+            return known[1]
+        row = await self.tasks.run(task_id, run_id)
+        body = msgspec.json.encode(RunReply(await self.run_object(row)))
+        known = row.next_sequence, Reply(body)
+        self._replies.keep(key, known, len(body))
+        return known[1]
 
     async def run_object(self, row: RunRow, number: int = 0) -> Run:
         """A run's object; made again only when the run has grown."""

@@ -99,10 +99,9 @@ async def list_runs(call: Call) -> RunList:
     return RunList(data=runs, has_more=bool(cursor), next_cursor=cursor)
 
 
-async def get_run(call: Call) -> RunReply:
+async def get_run(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.run(call.params["task_id"], call.params["run_id"])
-    return RunReply(await service.run_object(row))
+    return await service.run_reply(call.params["task_id"], call.params["run_id"])
 
 
 async def cancel_run(call: Call) -> RunReply:
