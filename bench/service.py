@@ -61,6 +61,8 @@ async def _measure(folder: str) -> list[Row]:
         found += await _throughput(port, server.pid, workspace, one)
         async with rates.floors(folder) as bare:
             compared = await rates.reads(port, first, workspace, one, bare)
+            first.close()  # idle for so long that the server has closed it
+            await first.open()
             kept = await _kept(first, server.pid, workspace, folder)
             first.close()
             stop(server)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,34 +32,55 @@ _FINISHED = facts.RunFinished("completed", 1, 0, 5)
 _RUNS = 10_000
 _ROUNDS = 9
 _STARTS_S = 2.0
-_OF_ANOTHER_MACHINE = 19
-"""The niceness of receivers: what they use is not the sinks' doing."""
+_NONE, _ALL, _HANG, _CONTROL = KINDS = (
+    "no sinks",
+    "webhook and traces",
+    "receivers that hang",
+    "an unrelated program that uses as much CPU",
+)
 
 
 def rows() -> list[Row]:
     return [*latency_rows(), *export_rows()]
 
 
-def latency_rows(events: int = 400) -> list[Row]:
-    """Waiting for a commit, alternately without sinks, with good ones and with a hanging one.
+class _Round(NamedTuple):
+    """One round: the waits for commits, and what other processes used of a core meanwhile."""
+
+    waits: list[float]
+    receivers: float
+    sinks: float = 0.0
+
+
+def latency_rows(events: int = 600) -> list[Row]:
+    """Waiting for a commit, alternately without sinks, with good ones, with hanging ones and beside
+    a program that only uses as much CPU as sinks do.
 
     Each figure is the median of the rounds: what else the machine does comes and goes. The ratio
     is the median of those to the round without sinks just before.
     """
-    kinds = ("no sinks", "webhook and traces", "receivers that hang")
-    rounds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    rounds: dict[str, list[_Round]] = {kind: [] for kind in KINDS}
     for _ in range(_ROUNDS):
-        for kind in kinds:
+        for kind in KINDS:
+            share = rounds[_ALL][-1].sinks if rounds[_ALL] else 0.0
             with _home() as home:
-                rounds[kind].append(_cuts(asyncio.run(_measured(home, kind, events))))
+                rounds[kind].append(asyncio.run(_measured(home, kind, events, share)))
     made: list[Row] = []
-    for kind, cuts in rounds.items():
+    bare = [_cuts(one.waits) for one in rounds[_NONE]]
+    for kind in KINDS:
+        cuts = [_cuts(one.waits) for one in rounds[kind]]
         for index, name in enumerate(("p50", "p99")):
             value = statistics.median(cut[index] for cut in cuts)
-            pairs = zip(cuts, rounds["no sinks"], strict=True)
-            ratio = statistics.median(one[index] / bare[index] for one, bare in pairs)
+            pairs = zip(cuts, bare, strict=True)
+            ratio = statistics.median(one[index] / other[index] for one, other in pairs)
             row = {"what": f"append, {kind}: {name}", "value": value * 1e3, "unit": "ms"}
-            made.append(row if kind == "no sinks" else {**row, "ratio": ratio})
+            made.append(row if kind == _NONE else {**row, "ratio": ratio})
+    for what, used in (
+        ("process of sinks", [one.sinks for one in rounds[_ALL]]),
+        ("receivers", [one.receivers for one in rounds[_ALL]]),
+    ):
+        share = statistics.median(used)
+        made.append({"what": f"CPU of the {what}", "value": share * 100, "unit": "% of a core"})
     return made
 
 
@@ -69,21 +90,34 @@ def _cuts(seconds: Sequence[float]) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
-async def _measured(home: str, kind: str, events: int) -> list[float]:
+async def _measured(home: str, kind: str, events: int, share: float) -> _Round:
     journal = SqliteJournal.open(home)
-    with _Receiver(hangs="hang" in kind) as receiver:
-        process = None if kind == "no sinks" else _sinks(home, receiver.url)
+    with _Receiver(hangs=kind == _HANG) as receiver:
+        process = _beside(kind, home, receiver.url, share)
+        watched = [receiver.pid] if process is None else [receiver.pid, process.pid]
         try:
             await asyncio.sleep(_STARTS_S)
             waits: list[float] = []
+            began, before = time.perf_counter(), [_cpu_s(pid) for pid in watched]
             while len(waits) < events:
                 await _append(journal, waits)
-            return waits
+            took = time.perf_counter() - began
+            used = [_cpu_s(pid) - one for pid, one in zip(watched, before, strict=True)]
+            return _Round(waits, *(one / took for one in used))
         finally:
             if process is not None:
                 process.kill()
                 process.wait()
             journal.close()
+
+
+def _beside(kind: str, home: str, url: str, share: float) -> "subprocess.Popen[bytes] | None":
+    """What runs beside the appends."""
+    if kind == _NONE:
+        return None
+    if kind == _CONTROL:
+        return subprocess.Popen([sys.executable, "-m", "bench.sink_control", str(share)])
+    return _sinks(home, url)
 
 
 async def _append(journal: SqliteJournal, waits: list[float]) -> None:
@@ -98,50 +132,39 @@ async def _append(journal: SqliteJournal, waits: list[float]) -> None:
 
 
 def export_rows(runs: int = _RUNS) -> list[Row]:
-    """All facts of many runs, told at once: how fast, and the memory of the process."""
+    """All facts of many runs, told at once: how fast, the memory of the process, and the appends of
+    other runs meanwhile.
+    """
     with _home() as home:
         return asyncio.run(_exported(home, runs))
 
 
 async def _exported(home: str, runs: int) -> list[Row]:
     journal = SqliteJournal.open(home)
-    for _ in range(0, runs, 50):
-        await asyncio.gather(*(_whole(journal) for _ in range(50)))
-    end = await journal.position()
     store = SinkStore.open(home)
-    for name in ("otel", "webhook:bench"):
-        store.add(name, 0)
-    during: list[float] = []
-    between: list[float] = []
-    paused_s = 0.0
-    with _Receiver() as receiver:
-        began = time.perf_counter()
-        process = _sinks(home, receiver.url)
-        peak = 0.0
-        try:
-            # Other runs go on meanwhile; what they add is not waited for.
-            while any(row.position < end for row in store.sinks()):
-                peak = max(peak, _resident_mb(process.pid))
-                await _append(journal, during)
-                # For the same time the process is stopped: the same appends without the export.
-                paused = time.perf_counter()
-                process.send_signal(signal.SIGSTOP)
-                await _append(journal, between)
-                process.send_signal(signal.SIGCONT)
-                paused_s += time.perf_counter() - paused
-            took = time.perf_counter() - began - paused_s
-            told = sum(row.delivered for row in store.sinks())
-        finally:
-            process.kill()
-            process.wait()
-            store.close()
-            journal.close()
-    without, with_it = _cuts(between)[1], _cuts(during)[1]
+    try:
+        for _ in range(0, runs, 50):
+            await asyncio.gather(*(_whole(journal) for _ in range(50)))
+        end = await journal.position()
+        alone = await _export(home, journal, store, end, beside=False)
+        beside = await _export(home, journal, store, end, beside=True)
+    finally:
+        store.close()
+        journal.close()
+    without, with_it = _typical_p99(beside.between), _typical_p99(beside.during)
     what = f"export of {runs:,} runs"
+    rates = {"alone": alone, "beside a run": beside}
     return [
-        {"what": f"{what} ({end:,} events)", "value": took, "unit": "s"},
-        {"what": f"{what}: requests", "value": told / took, "unit": "/s"},
-        {"what": f"{what}: memory of the process", "value": peak, "unit": "MB"},
+        {"what": f"{what} ({end:,} events)", "value": alone.took_s, "unit": "s"},
+        *(
+            {"what": f"{what}: messages, {where}", "value": one.told / one.took_s, "unit": "/s"}
+            for where, one in rates.items()
+        ),
+        {
+            "what": f"{what}: memory of the process",
+            "value": max(alone.peak_mb, beside.peak_mb),
+            "unit": "MB",
+        },
         {"what": f"{what}: append while it is stopped, p99", "value": without * 1e3, "unit": "ms"},
         {
             "what": f"{what}: append meanwhile, p99",
@@ -150,6 +173,57 @@ async def _exported(home: str, runs: int) -> list[Row]:
             "ratio": with_it / without,
         },
     ]
+
+
+class _Export(NamedTuple):
+    took_s: float
+    told: int
+    peak_mb: float
+    during: list[float]
+    """Waits for commits of another run beside the process."""
+    between: list[float]
+    """The same while the process is stopped."""
+
+
+async def _export(
+    home: str, journal: SqliteJournal, store: SinkStore, end: int, *, beside: bool
+) -> _Export:
+    for name in ("otel", "webhook:bench"):
+        store.remove(name)
+        store.add(name, 0)
+    during: list[float] = []
+    between: list[float] = []
+    peak = paused_s = 0.0
+    with _Receiver() as receiver:
+        began = time.perf_counter()
+        process = _sinks(home, receiver.url)
+        try:
+            # What the run beside it adds is not waited for.
+            while any(row.position < end for row in store.sinks()):
+                peak = max(peak, _resident_mb(process.pid))
+                if not beside:
+                    await asyncio.sleep(0.1)
+                    continue
+                await _append(journal, during)
+                # For the same time the process is stopped: the same appends without the export.
+                paused = time.perf_counter()
+                process.send_signal(signal.SIGSTOP)
+                await _append(journal, between)
+                process.send_signal(signal.SIGCONT)
+                paused_s += time.perf_counter() - paused
+            took_s = time.perf_counter() - began - paused_s
+            told = sum(row.delivered for row in store.sinks())
+        finally:
+            process.kill()
+            process.wait()
+    return _Export(took_s, told, peak, during, between)
+
+
+def _typical_p99(waits: Sequence[float]) -> float:
+    """The median over parts of the time, so that one stall of the disk does not decide it."""
+    size = len(waits) // _ROUNDS
+    parts = [waits[start : start + size] for start in range(0, size * _ROUNDS, size)]
+    return statistics.median(_cuts(part)[1] for part in parts)
 
 
 async def _begin(journal: SqliteJournal) -> tuple[str, int]:
@@ -204,9 +278,9 @@ class _Receiver:
     def __init__(self, *, hangs: bool = False) -> None:
         what = "hang" if hangs else "take"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.sinks", what], stdout=subprocess.PIPE
+            [sys.executable, "-m", "bench.sink_receiver", what], stdout=subprocess.PIPE
         )
-        os.setpriority(os.PRIO_PROCESS, self._process.pid, _OF_ANOTHER_MACHINE)
+        self.pid = self._process.pid
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
@@ -218,25 +292,13 @@ class _Receiver:
         self._process.communicate()
 
 
-async def _receive(hangs: bool) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-            await reader.readexactly(length)
-            if hangs:
-                await reader.read()
-                return
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+def _cpu_s(pid: int) -> float:
+    """What all threads of a process have used."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
 
 
 def _resident_mb(pid: int) -> float:
@@ -254,7 +316,3 @@ def _home() -> Generator[str]:
         yield home
     finally:
         shutil.rmtree(home)
-
-
-if __name__ == "__main__":
-    asyncio.run(_receive(sys.argv[1] == "hang"))

@@ -133,6 +133,11 @@ def test_an_agent_that_falls_silent_is_named(shell: Shell) -> None:
         (("--agents", "a", "--roles", "missing.json"), 78, "missing.json"),
         (("--agents", "a", "--about", "missing.txt"), 78, "missing.txt"),
         (("--agents", "a", "--mode", "song"), 64, "song"),
+        (("--agents", "a", "--connected", "b,a"), 64, "'a' is empty, named twice, or the chair"),
+        (("--agents", "a", "--connected", "batten"), 64, "'batten' is empty"),
+        (("--agents", "a", "--tokens", "t.json"), 64, "that --connected names"),
+        (("--agents", "a", "--connected", "b", "--bind", "127.0.0.1:0"), 78, "give --tokens"),
+        (("--agents", "a", "--connected", "b", "--tokens", "missing.json"), 78, "missing.json"),
         (("--agents", "a"), 78, "no model"),
     ],
 )

@@ -323,6 +323,36 @@ def restored(ring: int = 512) -> Stage:
     return Stage(Outbox(snapshot_at, ring=ring, cursor=42, restored=snapshot_at(42)))
 
 
+async def test_a_reader_whose_stream_broke_goes_on_after_its_cursor(stage: Stage) -> None:
+    viewer = stage.viewer()
+    mailbox = stage.outbox.open(viewer)
+    stage.tell(1, 2, 3)
+    assert [await mailbox.next(), await mailbox.next()] == [said(1), said(2)]  # 2 got lost
+    stage.outbox.publish(status("own"), only=viewer.connection.connection_id)
+    stage.tell(5)
+    again = stage.outbox.resume(viewer.subscription_id, 1)
+    assert again is mailbox
+    stage.tell(6)
+    expected = [said(2), said(3), said(4, status("own")), said(5), said(6)]
+    assert await unread(mailbox) == expected
+
+
+async def test_a_reader_that_comes_back_too_late_is_reset_and_hears_nothing_twice() -> None:
+    stage = Stage(Outbox(snapshot_at, ring=2, mailbox=2))
+    viewer = stage.viewer()
+    mailbox = stage.outbox.open(viewer)
+    stage.tell(1, 2, 3)  # too many for the mailbox
+    stage.outbox.resume(viewer.subscription_id, 2)
+    stage.tell(4)
+    assert await mailbox.next() == said(3)
+    stage.tell(5)
+    stage.outbox.resume(viewer.subscription_id, 0)
+    stage.tell(6)
+    assert await unread(mailbox) == [reset("replay_gap", 5), said(6)]
+    with pytest.raises(NotFound, match=NO_SUBSCRIPTION):
+        stage.outbox.resume("sub_none", 0)
+
+
 async def test_a_restored_stream_begins_with_its_reset_for_every_older_cursor() -> None:
     stage = restored()
     stage.tell(43)
@@ -414,6 +444,7 @@ steps = st.one_of(
     st.tuples(st.just("private"), st.integers(0, 3)),
     st.tuples(st.just("open"), st.just(0)),
     st.tuples(st.just("attach"), st.integers(-2, 30)),
+    st.tuples(st.just("return"), st.integers(-2, 30)),
     st.tuples(st.just("read"), st.integers(0, 3)),
 )
 
@@ -450,6 +481,12 @@ async def _played(plan: list[tuple[str, int]], ring: int, room: int, start: int)
                 # Whatever a reader says that it has seen, what it hears is true and complete.
                 seen = number if 0 <= number <= outbox.cursor else -1
                 readers.append(Reader(stage.attach(number), seen, between))
+            case "return":  # on another stream of the same subscription
+                seen = number if 0 <= number <= outbox.cursor else -1
+                viewer = stage.viewer()
+                outbox.open(viewer)
+                resumed = outbox.resume(viewer.subscription_id, number)
+                readers.append(Reader(resumed, seen, between))
             case _:
                 for reader in readers[number:]:
                     await reader.read()

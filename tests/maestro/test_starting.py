@@ -35,6 +35,7 @@ async def test_the_end_of_input_without_a_word_is_no_error(stage: Stage) -> None
     [
         ("nobody/nothing", ()),
         ("scripted//nowhere.json", ()),
+        (f"scripted/{__file__}", ()),
         ("anthropic/claude-sonnet-4-5", ()),
         ("nobody/nothing", ("--sandbox", "none")),
         ("scripted//nowhere.json", ("--no-such-flag",)),

@@ -157,7 +157,7 @@ def test_a_workspace_that_is_gone_makes_it_unready(stage: Stage, runner: RunnerP
     (stage.directory / "elsewhere").rename(stage.workspace)
 
 
-@pytest.mark.parametrize("header", ["x-maestro-api-key", "x-composer-api-key"])
+@pytest.mark.parametrize("header", ["x-maestro-api-key", "x-composer-api-key", "x-api-key"])
 def test_the_api_wants_the_key(runner: RunnerProcess, header: str) -> None:
     for headers in ({}, {"Authorization": f"Basic {KEY}"}, {header: KEY + "x"}, {header: ""}):
         answer = runner.ask("POST", CONNECTIONS, {}, headers, key=None)
@@ -350,6 +350,10 @@ def test_a_runner_that_is_not_bound_makes_a_session_or_finds_one(stage: Stage) -
         assert "Session not found" in refused(answer, 404, "stale_session", "NOT_FOUND")["error"]
         refused(runner.ask("GET", f"{SESSIONS}/never"), 404, "stale_session", "NOT_FOUND")
         made = runner.post(SESSIONS, {}).json["session_id"]
+        told = refused(
+            runner.ask("GET", f"{SESSIONS}/other"), 409, "runtime_owned_elsewhere", "ALREADY_EXISTS"
+        )
+        assert told["details"][0]["metadata"]["maestro_session_id"] == made
     finally:
         runner.end()
     runner = start(stage, "--maestro-session-id", "")

@@ -222,7 +222,8 @@ async def test_lists_have_filters_and_cursors(service: Service) -> None:
     assert await page(f"/artifacts?limit=2&cursor={cursor}") == ([ids[0]], None)
     assert (await page("/artifacts?kind=image"))[0] == [other["id"]]
     assert (await page(f"/artifacts?task_id={second.task_id}"))[0] == [other["id"]]
-    assert (await page("/artifacts?status=proposed"))[0] == []
+    for nothing in ("status=proposed", "task_id=none", "run_id=none", "session_id=none"):
+        assert (await page(f"/artifacts?{nothing}"))[0] == []
     at = made[2]["created_at"].replace("+", "%2B")
     after = (await page(f"/artifacts?created_after={at}"))[0]
     before = (await page(f"/artifacts?created_before={at}"))[0]

@@ -23,6 +23,8 @@ class HttpReceiver:
         self.taken: list[Received] = []
         """Those that were answered with 200."""
         self.behave: Callable[[Received], Behaviour] = lambda one: 200
+        self.said = b""
+        """The body of its answers."""
         self.port = 0
         self._arrived = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -72,8 +74,9 @@ class HttpReceiver:
             self._arrived.set()
         location = f"Location: {where}\r\n" if where else ""
         writer.write(
-            f"HTTP/1.1 {status} Said\r\n{location}Content-Length: 0\r\n"
+            f"HTTP/1.1 {status} Said\r\n{location}Content-Length: {len(self.said)}\r\n"
             "Connection: close\r\n\r\n".encode()
+            + self.said
         )
         await writer.drain()
 

@@ -31,7 +31,8 @@ def beside(pid: int) -> list[int]:
     """Processes of sinks that this one started."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     children = [int(one) for one in path.read_text().split()]
-    return [one for one in children if b"sinks" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    said = b"\0sinks\0run\0"
+    return [one for one in children if said in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
 async def test_a_run_is_told_while_its_session_is_open_and_the_rest_at_its_end(

@@ -1,5 +1,8 @@
 """`batten sinks`: what it lists, replays and drops; and where receivers may be configured."""
 
+import asyncio
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -8,7 +11,9 @@ from batten.journal.sqlite import SqliteJournal
 from batten.sinks.contract import Message
 from batten.sinks.store import Entry, SinkStore
 from tests.agent.stage import Stage, end, say
+from tests.journal.given import FINISHED, started
 from tests.session.processes import batten
+from tests.sinks.http_receiver import http_receiver
 
 
 def message(number: int) -> Message:
@@ -97,3 +102,27 @@ def test_wrong_settings_stop_a_service_and_are_told_after_a_run(tmp_path: Path) 
     ended = batten(stage, "-p", "go", "--model", model, "--sandbox", "none", "--settings", wrong)
     assert ended.returncode == 0
     assert b"the sinks were not told: sinks.webhooks.a" in ended.stderr
+
+
+async def test_the_process_of_sinks_runs_behind_everything_else(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "stage")
+    journal = SqliteJournal.open(stage.home)
+    lease = await started(journal)
+    await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+    journal.close()
+    store = SinkStore.open(str(stage.home))
+    store.add("otel", 0)
+    store.close()
+    async with http_receiver() as receiver:
+        endpoint = receiver.url.removesuffix("/hook")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "batten", "sinks", "run"),
+            *("--settings", msgspec.json.encode({"sinks": {"otel": {"endpoint": endpoint}}})),
+            env=stage.environ,
+        )
+        try:
+            await receiver.wait_for(1)
+            assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+        finally:
+            process.terminate()
+            assert await process.wait() == 0

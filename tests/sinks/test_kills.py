@@ -14,19 +14,21 @@ import msgspec
 import pytest
 
 from batten.contract import facts
+from batten.contract.tracing import trace_of
 from batten.journal.sqlite import SqliteJournal
 from batten.sinks.store import SinkStore
 from tests.agent.stage import Stage
 from tests.journal.given import FINISHED, STARTED, new_run
 from tests.sinks.http_receiver import Behaviour, HttpReceiver, Received, http_receiver
 from tests.sinks.nats_server import NatsServer, nats_server
+from tests.sinks.test_otel import spans_of
 
 _PATIENCE_S = 240
 _CALLS = 4
 
 
 class Campaign:
-    """A writer of runs, two receivers, and a killer."""
+    """A writer of runs, three receivers, and a killer."""
 
     def __init__(self, stage: Stage, receiver: HttpReceiver, server: NatsServer, seed: int) -> None:
         self._random = random.Random(seed)
@@ -44,7 +46,10 @@ class Campaign:
         drawn = self._random.random()
         if drawn < 0.9:
             return 200
-        return self._random.choice((500, "cut", 503, "hang"))
+        failures: tuple[Behaviour, ...] = (500, "cut", 503, "hang")
+        failure = self._random.choice(failures)
+        # A collector's 500 is for good.
+        return 503 if failure == 500 and one.path.startswith("/v1/") else failure
 
     async def write(self, journal: SqliteJournal) -> None:
         while not self._done.is_set():
@@ -96,6 +101,7 @@ class Campaign:
         table = {
             "sinks": {
                 "webhooks": {"all": {"url": self._receiver.url, "secret": "s"}},
+                "otel": {"endpoint": self._receiver.url.removesuffix("/hook"), "metrics": False},
                 "allow": ["127.0.0.0/8"],
             }
         }
@@ -117,7 +123,7 @@ class Campaign:
 
 def _is_told(store: SinkStore, end: int) -> bool:
     rows = store.sinks()
-    return len(rows) == 2 and all(
+    return len(rows) == 3 and all(
         row.position >= end and not row.pending and not row.dead for row in rows
     )
 
@@ -138,6 +144,7 @@ async def campaign(tmp_path: Path, kills: int, seed: int) -> None:
     store = SinkStore.open(str(stage.home))
     store.add("webhook:all", 0)
     store.add("event-bus", 0)
+    store.add("otel", 0)
     store.close()
     async with http_receiver() as receiver, nats_server(tmp_path) as server:
         await server.add_stream()
@@ -149,9 +156,14 @@ async def campaign(tmp_path: Path, kills: int, seed: int) -> None:
             await fight.finish(journal)
         finally:
             journal.close()
-        bodies = [msgspec.json.decode(one.body) for one in receiver.taken]
+        bodies = [msgspec.json.decode(one.body) for one in receiver.taken if one.path == "/hook"]
         hooked = _first([(body["journalId"], body["event"]) for body in bodies])
         assert hooked == {run: ["run.queued", "run.started", "run.completed"] for run in fight.runs}
+        spans = _first([(one["traceId"], one["spanId"]) for one in spans_of(receiver.taken)])
+        # Each call, and the run itself.
+        assert {trace: len(ids) for trace, ids in spans.items()} == {
+            trace_of(run): _CALLS + 1 for run in fight.runs
+        }
         events = await server.events()
         bused = _first(
             [

@@ -439,3 +439,37 @@ async def test_a_secret_where_a_page_is_cut_is_not_left_in_half(server: WebServe
     output = await fetch(server.page("/", page.encode()), context)
     assert SECRET[:2] not in output.text
     assert not any(SECRET[:4].encode() in body for body in context.bodies.values())
+
+
+@pytest.mark.parametrize("keep_s", [None, 60.0])
+async def test_connections_are_kept_on_request_and_replaced_once_they_are_closed(
+    keep_s: float | None,
+) -> None:
+    connections: list[asyncio.StreamWriter] = []
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        except asyncio.IncompleteReadError:
+            closed.set()
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with asyncio.timeout(20), listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        out = Outbound(LOOPBACK, keep_s=keep_s)
+        for _ in range(3):
+            assert (await out.send("GET", url)).body == b"hi"
+        assert len(connections) == (3 if keep_s is None else 1)
+        connections[-1].close()
+        await connections[-1].wait_closed()
+        assert (await out.send("GET", url)).body == b"hi"
+        assert len(connections) == (4 if keep_s is None else 2)
+        closed.clear()
+        await out.aclose()
+        if keep_s is not None:
+            await closed.wait()

@@ -6,8 +6,8 @@ import re
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +136,11 @@ def _panel(options: Namespace) -> "Panel":
         raise UsageError(f"{options.policy} is for {mode}, in which no question is decided")
     if policy.mode not in ("*", mode):
         raise UsageError(f"{options.policy} is for {policy.mode}, not for --mode {options.mode}")
+    agents = _agents(options.agents, _roles(options.roles) if options.roles else {})
     return Panel(
         question=options.question.strip(),
-        agents=_agents(options.agents, _roles(options.roles) if options.roles else {}),
+        agents=agents,
+        connected=_connected(options, {agent.name for agent in agents}),
         policy=policy,
         mode=mode,
         seconds=options.timeout,
@@ -184,6 +186,23 @@ def _agents(text: str, roles: dict[str, _Role]) -> "tuple[PanelAgent, ...]":
     return tuple(agents.values())
 
 
+def _connected(options: Namespace, agents: set[str]) -> tuple[str, ...]:
+    """The members that are other programs."""
+    from batten.control.coordination.chair import CHAIR
+
+    if not options.connected:
+        if options.bind or options.tokens:
+            raise UsageError("--bind and --tokens are for members that --connected names")
+        return ()
+    names = tuple(name.strip() for name in options.connected.split(","))
+    for name in names:
+        if not name or name in agents or name == CHAIR or names.count(name) > 1:
+            raise UsageError(f"--connected: {name!r} is empty, named twice, or the chair")
+    if len(names) + len(agents) > _MOST_AGENTS:
+        raise UsageError(f"a panel has {_MOST_AGENTS} members at most")
+    return names
+
+
 def _roles(path: str) -> dict[str, _Role]:
     try:
         with open(path, "rb") as file:
@@ -223,9 +242,42 @@ async def _hold(panel: "Panel", opener: "SessionOpener", options: Namespace) -> 
             def opened(session_id: str, run_id: str) -> None:
                 group.create_task(_watch(opener.journal, run_id, show))
 
-            return await hold(panel, _runtime(opener), opener.open, opener.base, opened=opened)
+            runtime = _runtime(opener)
+            async with _served(panel, runtime, opener, options) as is_served:
+                return await hold(
+                    panel, runtime, opener.open, opener.base, opened=opened, is_served=is_served
+                )
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from failed
+
+
+@asynccontextmanager
+async def _served(
+    panel: "Panel", runtime: "Runtime", opener: "SessionOpener", options: Namespace
+) -> AsyncGenerator[bool]:
+    """Serve the runtime to the panel's connected members, if it has any."""
+    if not panel.connected:
+        yield False
+        return
+    from batten.cli.runtime import authenticator_of, check_installed, listening_of
+    from batten.serve.grpc.rates import Rates
+    from batten.serve.grpc.server import serve_runtime
+
+    check_installed()
+    unset = dict.fromkeys(("jwt_issuer", "jwt_audience", "jwks", "tls_cert", "tls_key", "metrics"))
+    flags = Namespace(**unset, bind=options.bind, tokens=options.tokens, insecure=False)
+    environ = opener.base.environ
+    listening = listening_of(flags, environ)
+    reserved = [agent.name for agent in panel.agents]
+    authenticator = authenticator_of(flags, environ, opener.home, listening, reserved)
+    if authenticator.allows_anyone:
+        raise CallerError(
+            "anybody could vote in a member's name: give --tokens, or make keys with `batten keys`",
+            code="config",
+        )
+    async with serve_runtime(runtime, authenticator, Rates(), listening) as address:
+        warn(f"{', '.join(panel.connected)} may connect to {address}")
+        yield True
 
 
 def _runtime(opener: "SessionOpener") -> "Runtime":

@@ -20,6 +20,15 @@ def add_decide(command: Callable[[str, str, str], Parser]) -> None:
         metavar="NAME[=MODEL],...",
         help="who decides; each may have a model of its own",
     )
+    decide.add_argument(
+        "--connected",
+        metavar="NAME,...",
+        help="programs that decide with them, connected over gRPC as these senders",
+    )
+    decide.add_argument(
+        "--bind", metavar="HOST:PORT", help="where they connect; default: 127.0.0.1:50051"
+    )
+    decide.add_argument("--tokens", metavar="FILE", help="JSON: their tokens, as of batten runtime")
     decide.add_argument("--policy", metavar="FILE", help="a policy; default: the chair commits")
     decide.add_argument(
         "--mode",

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -305,10 +305,14 @@ def _is_insecure(options: Namespace, environ: Mapping[str, str]) -> bool:
 
 
 def authenticator_of(
-    options: Namespace, environ: Mapping[str, str], home: str, listening: "Listening"
+    options: Namespace,
+    environ: Mapping[str, str],
+    home: str,
+    listening: "Listening",
+    reserved: Iterable[str] = (),
 ) -> "Authenticator":
     """Who may call: tokens, signed tokens, the API keys of the home; anybody on loopback if there
-    is none of them.
+    is none of them. Nobody under a `reserved` name.
     """
     from batten.control.observer.hosted import TOKEN_VARIABLE
     from batten.serve.grpc.identity import Authenticator, observer_token, read_tokens
@@ -365,6 +369,7 @@ def authenticator_of(
         keys=partial(_key_identity, ring),
         keys_version=lambda: ring.version,
         allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,
+        reserved=reserved,
     )
 
 

@@ -1,5 +1,6 @@
 """`batten sinks` and `batten smoke`: looks at receivers of what happens, and tries them."""
 
+import asyncio
 import os
 import sys
 from argparse import Namespace
@@ -20,10 +21,10 @@ from batten.wiring.home import batten_home
 _LISTED: dict[str, Status | None] = {"dead": "dead", "log": None}
 
 
-async def manage_sinks(options: Namespace) -> int:
+def manage_sinks(options: Namespace) -> int:
     home = batten_home(os.environ, current_directory())
     if options.action == "run":
-        return await _run(home, options)
+        return _run(home, options)
     if options.leave_with_stdin or options.allow:
         flag = "--allow" if options.allow else "--leave-with-stdin"
         raise UsageError(f"{flag} belongs to `batten sinks run`")
@@ -35,7 +36,7 @@ async def manage_sinks(options: Namespace) -> int:
     store = SinkStore.open(home)
     try:
         if options.action == "list":
-            return await _list(store, as_json=options.json)
+            return asyncio.run(_list(store, as_json=options.json))
         if options.action in _LISTED:
             return _entries(store, options)
         return _change(store, options)
@@ -43,7 +44,7 @@ async def manage_sinks(options: Namespace) -> int:
         store.close()
 
 
-async def _run(home: str, options: Namespace) -> int:
+def _run(home: str, options: Namespace) -> int:
     from batten.redact.redactor import Redactor
     from batten.serve.http.logs import log_to_stderr
     from batten.sinks.process import read_until_stopped, sink_settings
@@ -56,7 +57,7 @@ async def _run(home: str, options: Namespace) -> int:
     log = log_to_stderr(Redactor.from_environment(environ).text)
     try:
         pipe = sys.stdin.fileno() if options.leave_with_stdin else None
-        await read_until_stopped(home, environ, settings, pipe, options.since)
+        read_until_stopped(home, environ, settings, pipe, options.since)
     finally:
         log.flush()
     return 0

@@ -1,7 +1,7 @@
 """The redactor: one frozen value that removes secrets from texts, bytes and JSON-like values.
 
 Text from outside (tool output, headers, errors) is searched for known values, shapes and names.
-`Redactor.authored` is for what a model or a person wrote: it makes no guesses.
+`Redactor.authored` is for text that a model or a person wrote: it makes no guesses.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +18,7 @@ _MOST_REMEMBERED = 1024
 _DEEPEST = 2 * DEEPEST
 """Levels of a value that are searched."""
 TOO_DEEP = "<nested too deeply>"
-_CREDENTIALS = ("headers", "env")
-"""Fields whose own fields are named like headers and variables."""
+_REMOVED = (MARK, "[redacted]")
 
 
 class Redactor:
@@ -42,7 +41,7 @@ class Redactor:
     @property
     def authored(self) -> "Redactor":
         """The redactor for what a model or a person wrote: it removes known values, tokens of
-        known formats, private keys, and credentials in `headers` and `env` of a value. It ignores
+        known formats, private keys, and credentials in the `headers` beside a `url`. It ignores
         other names, and assignments."""
         if self._authored is None:
             self._authored = Redactor(self._known, guesses=False)
@@ -118,6 +117,12 @@ class Redactor:
             place = f"{path}.{shown}" if path else str(shown)
             if shown != key:
                 paths.append(place)
+            if key == "headers" and isinstance(item, Mapping) and "url" in value:
+                item = _without_credentials(
+                    item,  # pyright: ignore[reportUnknownArgumentType]
+                    place,
+                    paths,
+                )
             changed[shown] = self._field(key, item, place, paths, deepest - 1)
         return changed if len(paths) > before else value
 
@@ -141,24 +146,30 @@ class Redactor:
         return changed if len(paths) > before else value
 
     def _field(self, key: Any, item: Any, path: str, paths: list[str], deepest: int) -> Any:
-        is_named = (
-            isinstance(item, str)
-            and isinstance(key, str)
-            and (self._guesses or _is_credential(key, item, path))
-            and is_secret_name(key)
-        )
-        if is_named and item:
+        is_named = self._guesses and isinstance(key, str) and is_secret_name(key)
+        if is_named and isinstance(item, str) and item:
             if item != MARK:
                 paths.append(path)
             return MARK
         return self._value(item, path, paths, deepest)
 
 
-def _is_credential(key: str, item: str, path: str) -> bool:
-    """Whether a field is a header or a variable, by its place: that is no guess, except for a
-    reference such as `$NAME`, and for a value that was removed already."""
-    parent = path.removesuffix(f".{key}").rpartition(".")[2]
-    return parent in _CREDENTIALS and item[:1] != "$" and item != "[redacted]"
+def _without_credentials(
+    headers: Mapping[Any, Any], path: str, paths: list[str]
+) -> Mapping[Any, Any]:
+    """The headers of a request without its credentials. They are known by their place, which is no
+    guess; a reference such as `$NAME` is none of them."""
+    found = [
+        name
+        for name, value in headers.items()
+        if isinstance(name, str) and is_secret_name(name) and _is_literal(value)
+    ]
+    paths += (f"{path}.{name}" for name in found)
+    return {**headers, **dict.fromkeys(found, MARK)} if found else headers
+
+
+def _is_literal(value: Any) -> bool:
+    return isinstance(value, str) and value[:1] not in ("", "$") and value not in _REMOVED
 
 
 def redacted_bytes(data: bytes, redact: Callable[[str], str]) -> bytes:

@@ -29,6 +29,8 @@ class Runner:
     ) -> None:
         """`record` receives the evidence of each drain; secrets of `environ` are not written."""
         self.identity = identity
+        self.bound = identity.maestro_session_id
+        """The session that this runner serves; None until it is known."""
         self.restored = restored
         self.draining = False
         self._now = now

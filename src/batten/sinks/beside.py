@@ -33,7 +33,9 @@ class SinksBeside:
                 stderr=subprocess.DEVNULL,
                 env=dict(base.environ),
                 cwd=base.cwd or None,
-                start_new_session=True,
+                # Not a session of its own: the scheduler shares cores between sessions evenly,
+                # and would let an idle thread of one keep a core from another.
+                process_group=0,
             )
         except OSError:  # no room for another process: the sinks are told at the end
             return

@@ -3,8 +3,8 @@
 A message has an id that the same fact always gives again, so that a receiver can drop repeats.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -60,6 +60,18 @@ class Transport(Protocol):
     async def send(self, message: Message) -> Attempt: ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class BatchTransport(Transport, Protocol):
+    """The way to a receiver that takes the messages of many runs in one request."""
+
+    most: int
+    """Messages of one batch."""
+
+    async def send_all(self, messages: Sequence[Message]) -> Sequence[Attempt]:
+        """One attempt for each message, in the same order."""
+        ...
 
 
 class Sink(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """The folds of the runs that a sink reads now. One that was dropped is folded again from facts."""
 
+import asyncio
 import logging
 
 from msgspec.structs import replace
@@ -35,6 +36,8 @@ class Folds:
             if len(self._folds) >= _MOST:
                 del self._folds[next(iter(self._folds))]
             self._folds[stored.run_id] = fold
+        if made:
+            await asyncio.sleep(0)  # a page of facts takes milliseconds
         return made
 
     async def _folded(self, stored: Stored) -> Fold:

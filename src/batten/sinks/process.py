@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import selectors
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from batten.sinks.wanted import has_sinks
 
 _LOOK_EVERY_S = 1.0
 _NICENESS = 10
+"""Where there is no idle class."""
 
 
 def sink_settings(
@@ -45,15 +47,29 @@ def sink_table(
     return found.sinks
 
 
-async def read_until_stopped(
+def read_until_stopped(
     home: str,
     environ: Mapping[str, str],
     settings: SinkSettings,
     parent_pipe: int | None,
     since: str | None = None,
 ) -> None:
-    """Run every sink of a home until SIGTERM or SIGINT; new ones begin with facts of `since`."""
+    """Run every sink of a home until SIGTERM or SIGINT, behind everything else on the machine.
+
+    New ones begin with facts of `since`.
+    """
     give_way()
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        runner.run(_read(home, environ, settings, parent_pipe, since))
+
+
+async def _read(
+    home: str,
+    environ: Mapping[str, str],
+    settings: SinkSettings,
+    parent_pipe: int | None,
+    since: str | None,
+) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -78,10 +94,32 @@ async def read_until_stopped(
 
 
 def give_way() -> None:
-    """Let runs go first where they and this process want the same core: it preempts nobody."""
-    with suppress(OSError):
-        os.nice(_NICENESS)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    """Let runs go first where they and this process want the same core.
+
+    In the idle class a thread gives up its core as soon as any other wants it. At a low priority of
+    the usual class it first uses up its slice: slow appends beside it waited 2 to 3 ms for a core.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):  # not Linux, or a sandbox that refuses it
+        with suppress(OSError):
+            os.nice(_NICENESS)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.SelectorEventLoop(_YieldingSelector())
+
+
+class _YieldingSelector(selectors.DefaultSelector):
+    """Offers the core to others before each round of the loop.
+
+    A scheduler may also let an idle thread have its turn when another one goes to sleep, and then
+    for milliseconds: an append that began meanwhile waited for them.
+    """
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        os.sched_yield()
+        return super().select(timeout)
 
 
 class SinkProcess:

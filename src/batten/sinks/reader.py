@@ -1,7 +1,8 @@
 """Reads the journal for one sink: facts to messages, messages to the receiver, then the cursor.
 
 A message that is not taken waits in the store, and the later ones of its run wait behind it; other
-runs go on. While the receiver takes nothing at all, one message at a time is tried.
+runs go on. While the receiver takes nothing at all, one message at a time is tried. A receiver that
+takes batches gets them one after another.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError
 from batten.journal.contract import Stored
 from batten.sinks.backoff import wait_s
-from batten.sinks.contract import Attempt, Feed, Message, Sink, Transport
+from batten.sinks.contract import Attempt, BatchTransport, Feed, Message, Sink, Transport
 from batten.sinks.folds import Folds
 from batten.sinks.store import Entry, SinkLease, SinkStore
 
@@ -53,7 +54,7 @@ class SinkReader:
         now = self._store.now()
         if now < self._pause_until:
             return self._pause_until - now
-        width = 1 if self._failed_rounds else self.sink.in_flight
+        width = 1 if self._failed_rounds else max(self.sink.in_flight, self.batch)
         entries = self._store.due(self.sink.name, width)
         if entries:
             await self._round(_lanes(entries), width)
@@ -128,15 +129,30 @@ class SinkReader:
         if self.sink.logs and self._rounds % _TRIM_EVERY == 0:
             self._store.trim(self.sink.name)
 
-    async def attempt(self, entry: Entry) -> Entry:
-        """Send one message; the entry afterwards."""
+    def _connected(self) -> Transport:
         if self._transport is None:
             self._transport = self.sink.connect()
+        return self._transport
+
+    @property
+    def batch(self) -> int:
+        """Messages of one request, at most."""
+        transport = self._connected()
+        return transport.most if isinstance(transport, BatchTransport) else 1
+
+    async def attempt(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Send messages in one request; the entries afterwards."""
+        messages = [entry.message for entry in entries]
+        transport = self._connected()
+        attempts: Sequence[Attempt]
         try:
-            attempt = await self._transport.send(entry.message)
+            if len(messages) > 1 and isinstance(transport, BatchTransport):
+                attempts = await transport.send_all(messages)
+            else:
+                attempts = [await transport.send(message) for message in messages]
         except BattenError as error:
-            attempt = Attempt(result="retry", problem=str(error))
-        return self.after(entry, attempt)
+            attempts = [Attempt(result="retry", problem=str(error))] * len(messages)
+        return [self.after(*pair) for pair in zip(entries, attempts, strict=True)]
 
     def after(self, entry: Entry, attempt: Attempt) -> Entry:
         """The entry after an attempt: delivered, waiting for the next one, or dead."""
@@ -175,6 +191,10 @@ class _Round:
         self.problem = ""
 
     async def run(self, width: int) -> None:
+        size = min(width, self._reader.batch)
+        if size > 1:
+            await self._send_batches(size)
+            return
         waiting = iter(self._lanes)
 
         async def work() -> None:
@@ -189,14 +209,34 @@ class _Round:
         for index, entry in enumerate(lane):
             if not self.delivered and self.failures >= self._trip:
                 return
-            lane[index] = after = await self._reader.attempt(entry)
-            if after.status == "delivered":
-                self.delivered += 1
-            else:
-                self.problem = after.problem
-            if after.status == "pending":
-                self.failures += 1
+            [lane[index]] = await self._reader.attempt([entry])
+            self._count(lane[index])
+            if lane[index].status == "pending":
                 return
+
+    async def _send_batches(self, size: int) -> None:
+        places = [(lane, index) for lane in self._lanes for index in range(len(lane))]
+        for start in range(0, len(places), size):
+            if not self.delivered and self.failures >= self._trip:
+                return
+            # The later messages of a run wait behind one that was not taken.
+            batch = [
+                (lane, index)
+                for lane, index in places[start : start + size]
+                if not any(one.status == "pending" and one.attempts for one in lane[:index])
+            ]
+            tried = await self._reader.attempt([lane[index] for lane, index in batch])
+            for (lane, index), after in zip(batch, tried, strict=True):
+                lane[index] = after
+                self._count(after)
+
+    def _count(self, after: Entry) -> None:
+        if after.status == "delivered":
+            self.delivered += 1
+        else:
+            self.problem = after.problem
+        if after.status == "pending":
+            self.failures += 1
 
     def entries(self) -> list[Entry]:
         return [entry for lane in self._lanes for entry in lane]

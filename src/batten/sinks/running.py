@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 
@@ -17,6 +18,8 @@ _GATHER_S = 0.05
 """How long facts gather before readers look again."""
 _QUIET_S = 2.0
 """How long there is no fact before the next one is awaited instead of looked for."""
+_REST = 2.0
+"""Rests of a reader that catches up while runs append, in terms of the CPU time it used."""
 
 _log = logging.getLogger("batten.sinks")
 
@@ -34,18 +37,20 @@ class Wakeups:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._waiting: set[asyncio.Event] = set()
+        self.position = 0
+        """The end of the journal, as it was last seen."""
 
     async def run(self) -> None:
         """Until cancelled."""
-        seen = await self._journal.position()
+        self.position = await self._journal.position()
         while True:
-            async with aclosing(self._journal.follow_feed(after=seen)) as pages:
+            async with aclosing(self._journal.follow_feed(after=self.position)) as pages:
                 await anext(pages, None)
             quiet_s = 0.0
             while quiet_s < _QUIET_S:
                 position = await self._journal.position()
-                if position != seen:
-                    seen, quiet_s = position, 0.0
+                if position != self.position:
+                    self.position, quiet_s = position, 0.0
                     self.wake()
                 await asyncio.sleep(_GATHER_S)
                 quiet_s += _GATHER_S
@@ -67,6 +72,30 @@ class Wakeups:
 
     def remove(self, event: asyncio.Event) -> None:
         self._waiting.discard(event)
+
+
+class Pace:
+    """Rests between rounds of a reader that catches up while runs append.
+
+    Even a process that gives way slows the core beside it: they share its caches.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.process_time) -> None:
+        self._now = now
+        self._used_s = now()
+        self._read = self._end = 0
+        self._grew = False
+
+    def rest_s(self, read: int, end: int) -> float:
+        """How long to rest after a round that read up to here, in a journal with this end. Not at
+        all while nothing is appended, or more than is read.
+        """
+        used_s, self._used_s = self._now() - self._used_s, self._now()
+        gained, self._read = read - self._read, read
+        grown, self._end = end - self._end, end
+        # The end is looked at now and then: one round without news is not yet a pause of the runs.
+        is_growing, self._grew = grown > 0 or self._grew, grown > 0
+        return _REST * used_s if is_growing and gained > grown else 0.0
 
 
 class Sinks:
@@ -134,6 +163,7 @@ class Sinks:
     async def _read(self, sink: Sink) -> None:
         reader = await open_reader(sink, self._journal, self._store, since=self._since)
         event = self._wakeups.add()
+        pace = Pace()
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(_renewing(reader))
@@ -144,6 +174,8 @@ class Sinks:
                         if pause != 0:
                             longest = LEASE_S if pause is None else pause
                             await self._wakeups.wait(event, min(longest, LEASE_S))
+                        elif rest_s := pace.rest_s(reader.position, self._wakeups.position):
+                            await asyncio.sleep(rest_s)
                 finally:
                     renewing.cancel()
         except* (FenceLost, JournalError) as errors:

@@ -7,6 +7,7 @@ redirects gain nothing. Environment proxies are ignored: they would hide the add
 import asyncio
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -63,6 +64,8 @@ async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Ad
 
 
 async def _resolve(host: str, port: int) -> list[Address]:
+    with suppress(ValueError):  # an address needs no resolver, which would cost a thread
+        return [ip_address(host)]
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP

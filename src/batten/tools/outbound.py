@@ -6,7 +6,8 @@ Refusals and failures are typed errors; any HTTP status is an answer.
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -69,11 +70,22 @@ class Answer(Struct, frozen=True):
 class Outbound:
     """Sends HTTP requests for tools. `allow` names hosts or ranges that need not be public."""
 
-    def __init__(self, allow: Iterable[str] = ()) -> None:
+    def __init__(self, allow: Iterable[str] = (), *, keep_s: float | None = None) -> None:
+        """`keep_s`: how long an unused connection is kept for the next request, until `aclose`.
+        Without it every request has a connection of its own.
+        """
         from batten.tools.addresses import Allowed
 
         self._allowed = Allowed(allow)
         self._tls: ssl.SSLContext | None = None
+        self._keep_s = keep_s
+        self._kept: dict[str, httpcore.AsyncConnectionPool] = {}
+
+    async def aclose(self) -> None:
+        """Close kept connections."""
+        while self._kept:
+            _, pool = self._kept.popitem()
+            await pool.aclose()
 
     async def send(
         self,
@@ -134,7 +146,7 @@ class Outbound:
         before_sending: Callable[[], Awaitable[object]] | None,
     ) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
-            async with await self._pool(check_url(url).scheme) as pool:
+            async with self._connections(check_url(url).scheme) as pool:
                 request = _request(method, url, headers, body, before_sending)
                 before_sending = None
                 answer = await _exchange(pool, request, url, max_bytes, began)
@@ -158,6 +170,16 @@ class Outbound:
             f"more than {MAX_REDIRECTS} redirects, the last to {url}", code="too_many_redirects"
         )
 
+    @asynccontextmanager
+    async def _connections(self, scheme: str) -> "AsyncGenerator[httpcore.AsyncConnectionPool]":
+        if self._keep_s is None:
+            async with await self._pool(scheme) as pool:
+                yield pool
+            return
+        if scheme not in self._kept:
+            self._kept[scheme] = await self._pool(scheme)
+        yield self._kept[scheme]
+
     async def _pool(self, scheme: str) -> "httpcore.AsyncConnectionPool":
         import httpcore
 
@@ -167,7 +189,10 @@ class Outbound:
             # Reading the certificates takes tens of milliseconds.
             self._tls = await asyncio.to_thread(_tls_context)
         return httpcore.AsyncConnectionPool(
-            ssl_context=self._tls, network_backend=GuardedBackend(self._allowed), retries=0
+            ssl_context=self._tls,
+            network_backend=GuardedBackend(self._allowed),
+            retries=0,
+            keepalive_expiry=self._keep_s,
         )
 
 

@@ -39,6 +39,8 @@ CHAIR = "batten"
 """The sender of a chair. No client of the runtime may use it."""
 APPROVAL = "batten.approval"
 """The extension of a session whose members connect to the runtime: what they are asked about."""
+QUESTION = "batten.question"
+"""The extension of a session of `batten decide` with such members, beside its agents."""
 
 
 def may_adopt(session: Session) -> bool:

@@ -6,21 +6,22 @@ as soon as the policy lets it; members commit themselves where the policy lets t
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 import msgspec
 
 from batten.contract.errors import CallerError
-from batten.contract.facts import MacpMessageAccepted, MacpSessionChanged
 from batten.control.coordination.chair import APPROVAL, open_panel
 from batten.control.coordination.convening import PanelQuestion
-from batten.control.coordination.panel import Decided, concluded, decided_by, opening_of
+from batten.control.coordination.panel import (
+    LAST_CALL_S,
+    Decided,
+    concluded,
+    decided_by,
+    opening_of,
+    until_over,
+)
 from batten.control.coordination.runtime import Runtime
-from batten.control.coordination.seat import Seat
-
-_MESSAGES = frozenset({MacpMessageAccepted.TYPE, MacpSessionChanged.TYPE})
-_LAST_CALL_S = 1.0
-"""Before its time has passed the chair commits what there is, if the policy lets it."""
 
 
 class ConnectedPanels:
@@ -47,20 +48,12 @@ class ConnectedPanels:
         )
         chair = await open_panel(self._runtime, opening)
         run_id = await self._runtime.run_of(chair.session_id) or ""
-        last_call_s = min(_LAST_CALL_S, question.seconds_left / 10)
+        last_call_s = min(LAST_CALL_S, question.seconds_left / 10)
         with suppress(TimeoutError):
             async with asyncio.timeout(question.seconds_left - last_call_s):
-                await self._until_over(chair, run_id)
+                await until_over(chair, run_id)
         with suppress(TimeoutError):
             async with asyncio.timeout(question.seconds_left):
                 if not await concluded(chair, at_last=True):
-                    await self._until_over(chair, run_id)
+                    await until_over(chair, run_id)
         return await decided_by(chair, run_id, "the members came to no decision in time")
-
-    async def _until_over(self, chair: Seat, run_id: str) -> None:
-        """Commit after each message if the session is ripe, until it is over."""
-        pages = self._runtime.journal.follow(run_id, types=_MESSAGES)
-        async with aclosing(pages):
-            async for _ in pages:
-                if (await chair.session()).is_terminal or await concluded(chair, at_last=False):
-                    return

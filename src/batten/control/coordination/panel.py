@@ -2,13 +2,16 @@
 
 The agents act in turn, in the order they are named, until the session is over. An agent sees at
 each turn what the others have said since its last one. One whose model fails is silent from then
-on; the others go on.
+on; the others go on. Programs that are connected to the runtime may be members too: the agents
+have their next turn when one of them has said something.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,8 +19,10 @@ from batten.agent.deps import RunDeps
 from batten.agent.rules.rule import Rule
 from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, JournalError
+from batten.contract.facts import MacpMessageAccepted, MacpSessionChanged
 from batten.control.coordination.chair import (
     CHAIR,
+    QUESTION,
     Opening,
     commit,
     may_chair_commit,
@@ -36,6 +41,9 @@ from batten.wiring.spec import SessionSpec
 OpenSession = Callable[[SessionSpec], Awaitable[OpenedSession]]
 SURFACE = "panel"
 _READING = ("read_file", "glob", "grep")
+LAST_CALL_S = 1.0
+"""Before its time has passed the chair commits what there is, if members are connected."""
+_NEWS = frozenset({MacpMessageAccepted.TYPE, MacpSessionChanged.TYPE})
 _MARGIN_S = 0.05
 """After its lifetime a session is expired, not at its last millisecond."""
 
@@ -53,6 +61,8 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     question: str
     agents: tuple[PanelAgent, ...]
+    connected: tuple[str, ...] = ()
+    """Members that are other programs, by the names of their senders."""
     policy: PolicyDescriptor = DEFAULT
     mode: str = DECISION
     chair: str = CHAIR
@@ -126,14 +136,21 @@ def opening_of(panel: Panel) -> Opening:
     """What the chair opens the session of a panel with."""
     return Opening(
         question=panel.question,
-        participants=tuple(agent.name for agent in panel.agents),
+        participants=(*(agent.name for agent in panel.agents), *panel.connected),
         policy=panel.policy,
         mode=panel.mode,
         chair=panel.chair,
         ttl_ms=max(1, round(panel.seconds * 1000)),
         session_id=panel.session_id,
         context_id=panel.context_id,
+        about=panel.about if panel.connected else "",
+        extensions=_told(panel) if panel.connected else {},
     )
+
+
+def _told(panel: Panel) -> dict[str, bytes]:
+    """What members of other programs learn of the question; agents read it in their prompts."""
+    return {QUESTION: msgspec.json.encode({"about": panel.about})}
 
 
 async def give_up(chair: Seat, reason: str = "whoever held the panel was cancelled") -> None:
@@ -152,13 +169,14 @@ async def hold(
     *,
     opened: Callable[[str, str], object] = lambda session_id, run_id: None,
     let_go: Callable[[Seat], Awaitable[None]] = give_up,
+    is_served: bool = False,
 ) -> Decided:
     """Let the panel decide; the session is over when this returns.
 
     `base` says how the agents' sessions are opened. `opened` hears the ids of the session and its
-    run. `let_go` is called with the chair when this is cancelled. Raises `Rejection` for a session
-    that cannot start, `Conflict` while another process holds it, and the error of an agent that
-    cannot be opened.
+    run. `let_go` is called with the chair when this is cancelled. `is_served`: the runtime is
+    served to clients, and looked after there. Raises `Rejection` for a session that cannot start,
+    `Conflict` while another process holds it, and the error of an agent that cannot be opened.
     """
     chair = await open_panel(runtime, opening_of(panel))
     run_id = await runtime.run_of(chair.session_id) or ""
@@ -168,19 +186,15 @@ async def hold(
         return await decided_by(chair, run_id, members=members)
     try:
         async with asyncio.TaskGroup() as group:
-            looking_after = group.create_task(runtime.run())
+            tasks = [] if is_served else [group.create_task(runtime.run())]
             for agent in panel.agents:
                 seat = Seat(runtime, chair.session_id, agent.name)
                 session = await open_session(await _spec(agent, seat, base))
                 members.append(_Member(agent, seat, session))
-            holding = group.create_task(_keep(members))
-            try:
-                async with asyncio.timeout(panel.seconds + _MARGIN_S):
-                    await _discuss(panel, chair, members)
-            except TimeoutError:
-                await chair.session()  # which expires it
-            looking_after.cancel()
-            holding.cancel()
+            tasks.append(group.create_task(_keep(members)))
+            await _discuss_in_time(panel, chair, run_id, members)
+            for task in tasks:
+                task.cancel()
     except BaseExceptionGroup as failed:
         await give_up(chair, "an agent could not take part")
         raise failed.exceptions[0] from failed
@@ -275,7 +289,18 @@ async def _keep(members: list[_Member]) -> None:
                 member.failure = member.failure or str(error)
 
 
-async def _discuss(panel: Panel, chair: Seat, members: list[_Member]) -> None:
+async def _discuss_in_time(panel: Panel, chair: Seat, run_id: str, members: list[_Member]) -> None:
+    last_call_s = min(LAST_CALL_S, panel.seconds / 10) if panel.connected else -_MARGIN_S
+    try:
+        async with asyncio.timeout(panel.seconds - last_call_s):
+            await _discuss(panel, chair, run_id, members)
+    except TimeoutError:
+        if panel.connected:
+            await concluded(chair, at_last=True)
+        await chair.session()  # which expires it
+
+
+async def _discuss(panel: Panel, chair: Seat, run_id: str, members: list[_Member]) -> None:
     """Rounds of turns, until the session is over or nobody has more to say."""
     for number in range(panel.rounds):
         before = (await chair.session()).ordinal
@@ -286,9 +311,36 @@ async def _discuss(panel: Panel, chair: Seat, members: list[_Member]) -> None:
             if (await chair.session()).is_terminal:
                 return
         session = await chair.session()
+        if panel.connected:
+            if await concluded(chair, at_last=False):
+                return
+            if session.ordinal == before and await until_news(chair, run_id, session.ordinal):
+                return
+            continue
         at_last = session.ordinal == before or number == panel.rounds - 1
         if await concluded(chair, at_last=at_last) or at_last:
             return
+    if panel.connected:
+        await until_over(chair, run_id)
+
+
+async def until_over(chair: Seat, run_id: str) -> None:
+    """Commit after each message if the session is ripe, until it is over."""
+    while not await until_news(chair, run_id, (await chair.session()).ordinal):
+        pass
+
+
+async def until_news(chair: Seat, run_id: str, after: int) -> bool:
+    """Wait for a message past this ordinal. Whether the session is over, or could be concluded."""
+    pages = chair.runtime.journal.follow(run_id, types=_NEWS)
+    async with aclosing(pages):
+        async for _ in pages:
+            session = await chair.session()
+            if session.is_terminal or await concluded(chair, at_last=False):
+                return True
+            if session.ordinal > after:
+                return False
+    return True
 
 
 async def concluded(chair: Seat, *, at_last: bool) -> bool:

@@ -15,7 +15,6 @@ from batten.protocols.hecate.vocabulary import (
     ArtifactId,
     Line,
     RunId,
-    SessionId,
     TaskId,
 )
 
@@ -151,9 +150,9 @@ class ArtifactQuery(Struct, frozen=True, kw_only=True):
 
     kind: PublicKind | UnsetType = UNSET
     status: ArtifactStatus | UnsetType = UNSET
-    task_id: TaskId | UnsetType = UNSET
-    run_id: RunId | UnsetType = UNSET
-    session_id: SessionId | UnsetType = UNSET
+    task_id: Line | UnsetType = UNSET
+    run_id: Line | UnsetType = UNSET
+    session_id: Line | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     created_after: _Instant | UnsetType = UNSET
     """Only artifacts created after this time, in RFC 3339 with a zone."""

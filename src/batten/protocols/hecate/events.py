@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batten.protocols.hecate.vocabulary import END, Cursor, Limit, Line, Note, Short, TaskId
+from batten.protocols.hecate.vocabulary import END, Cursor, Limit, Line, Note, Short
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class FeedQuery(Struct, frozen=True, kw_only=True):
     event_type: Line | UnsetType = UNSET
     """Types to return, separated by commas. Events of sessions and tasks, which belong to no run,
     are returned only if their type is named here."""
-    task_id: TaskId | UnsetType = UNSET
+    task_id: Line | UnsetType = UNSET
     after_sequence: Cursor | UnsetType = UNSET
     """A position: only events stored after it; left out or -1: from the first."""
     limit: Limit | UnsetType = UNSET

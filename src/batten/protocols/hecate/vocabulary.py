@@ -19,7 +19,6 @@ def _id(prefix: str, thing: str) -> Meta:
 
 TaskId = Annotated[str, _id("task_", "a task")]
 RunId = Annotated[str, _id("run_", "a run")]
-SessionId = Annotated[str, _id("chat_", "a session")]
 ArtifactId = Annotated[str, _id("art_", "an artifact")]
 
 TaskStatus = RunStatus

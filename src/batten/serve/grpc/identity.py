@@ -1,7 +1,7 @@
 """Who sends: static tokens, API keys, signed tokens, or any name in development."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -91,10 +91,14 @@ class Authenticator:
         keys: Lookup | None = None,
         keys_version: Callable[[], int] = lambda: 0,
         allow_anyone: Callable[[], bool] = lambda: False,
+        reserved: Iterable[str] = (),
     ) -> None:
         """`keys_version` changes when `keys` or `allow_anyone` would answer otherwise than before.
         `allow_anyone` says whether a bearer value is the sender itself: development only.
+
+        No caller may use a `reserved` name: agents of this process have it.
         """
+        self._reserved = frozenset((CHAIR, *reserved))
         self._tokens = tokens or {}
         self._jwt = jwt
         self._keys = keys
@@ -113,7 +117,7 @@ class Authenticator:
         """The sender of a call. Raises `UNAUTHENTICATED`."""
         bearer, token = _credential(metadata)
         if bearer and self._jwt is not None and "." in bearer:
-            return _checked(self._jwt(bearer))
+            return self._checked(self._jwt(bearer))
         name = str(metadata.get("x-macp-agent-id", "")).strip()
         version, now = self._keys_version(), time.monotonic()
         if version != self._version or len(self._known) >= _MOST_KNOWN:
@@ -123,8 +127,14 @@ class Authenticator:
         known = self._known.get(digest)
         if known is not None and now < known[1]:
             return known[0]
-        identity = _checked(self._look_up(bearer or token, name))
+        identity = self._checked(self._look_up(bearer or token, name))
         self._known[digest] = (identity, now + _FRESH_S)
+        return identity
+
+    def _checked(self, identity: Identity) -> Identity:
+        if identity.sender in self._reserved:
+            name = identity.sender
+            raise Rejection("UNAUTHENTICATED", f"{name} is a name of the runtime's: use another")
         return identity
 
     def _look_up(self, credential: str, name: str) -> Identity:
@@ -139,12 +149,6 @@ class Authenticator:
         raise Rejection(
             "UNAUTHENTICATED", "send a valid token: metadata authorization: Bearer TOKEN"
         )
-
-
-def _checked(identity: Identity) -> Identity:
-    if identity.sender == CHAIR:
-        raise Rejection("UNAUTHENTICATED", f"{CHAIR} is the runtime's own name: use another")
-    return identity
 
 
 def _credential(metadata: Mapping[str, Any]) -> tuple[str, str]:

@@ -39,6 +39,12 @@ def checked_model(base: SessionSpec) -> str:
         model = os.path.abspath(model)
         if not os.path.isfile(model):
             raise CallerError(f"there is no scenario at {model}", code="config")
+        from batten.models.scenario import load
+
+        try:
+            load(model)
+        except CallerError as error:
+            raise CallerError(str(error), code="config") from error
     elif not has_place(provider, environ) and provider != "ollama":
         variable = f"{provider.upper()}_API_KEY"
         raise CallerError(f"no key for {provider} is set, for example {variable}", code="config")

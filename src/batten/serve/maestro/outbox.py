@@ -31,10 +31,12 @@ MOST_KEPT = 64 << 20
 class Posted:
     """An envelope and its encoding, which every reader shares."""
 
-    __slots__ = ("_encoded", "envelope")
+    __slots__ = ("_encoded", "envelope", "is_private")
 
-    def __init__(self, envelope: Envelope) -> None:
+    def __init__(self, envelope: Envelope, *, is_private: bool = False) -> None:
         self.envelope = envelope
+        self.is_private = is_private
+        """Whether it is for one connection alone, and so not in the ring."""
         self._encoded: bytes | None = None
 
     @property
@@ -42,6 +44,13 @@ class Posted:
         if self._encoded is None:
             self._encoded = encode(self.envelope)
         return self._encoded
+
+    @property
+    def cursor(self) -> int:
+        envelope = self.envelope
+        if isinstance(envelope, MessageEnvelope | HeartbeatEnvelope):
+            return envelope.cursor
+        return envelope.snapshot.cursor
 
     @property
     def size(self) -> int:
@@ -69,6 +78,15 @@ class Mailbox:
         heard = (self._heard(one) for one in posted)
         self._backlog.extend(one for one in heard if one is not None)
         self._arrived.set()
+
+    def rewind(self, posted: list[Posted]) -> None:
+        """Begin with these instead of what is unread; messages to this connection alone stay."""
+        own = [one for one, _ in self._queue if one.is_private]
+        self._backlog.clear()
+        self._queue.clear()
+        self._bytes = 0
+        self._lagged = False
+        self.recall(sorted((*posted, *own), key=lambda one: one.cursor))
 
     def put(self, posted: Posted) -> None:
         if self._closed or self._lagged:
@@ -135,7 +153,8 @@ class Mailbox:
         message = self.subscription.hears(envelope.message)
         if message is None or message is envelope.message:
             return None if message is None else posted
-        return Posted(MessageEnvelope(cursor=envelope.cursor, message=message))
+        changed = MessageEnvelope(cursor=envelope.cursor, message=message)
+        return Posted(changed, is_private=posted.is_private)
 
 
 class Outbox:
@@ -176,7 +195,8 @@ class Outbox:
     def publish(self, message: Message, only: str | None = None) -> None:
         """Send a message to every reader, or to `only` one connection, bypassing the ring."""
         self.cursor += 1
-        self._send(Posted(MessageEnvelope(cursor=self.cursor, message=message)), only)
+        envelope = MessageEnvelope(cursor=self.cursor, message=message)
+        self._send(Posted(envelope, is_private=only is not None), only)
 
     def publish_snapshot(self) -> None:
         """Send the state to every reader, under a cursor of its own."""
@@ -199,6 +219,14 @@ class Outbox:
         if subscription_id not in self._mailboxes:
             raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         return self._mailboxes[subscription_id]
+
+    def resume(self, subscription_id: str, cursor: int) -> Mailbox:
+        """The mailbox of a subscription whose reader has messages up to a cursor, and lost those
+        that were on their way when its stream broke.
+        """
+        mailbox = self.mailbox(subscription_id)
+        mailbox.rewind(self._since(cursor))
+        return mailbox
 
     def close(self, subscription_id: str) -> None:
         mailbox = self._mailboxes.pop(subscription_id, None)

@@ -263,8 +263,9 @@ class Runtime:
     ) -> AsyncGenerator[Envelope, None]:
         """A stream of messages, until the subscription or the runtime is closed.
 
-        A subscription's stream begins where the subscription was opened. Without one, a temporary
-        viewer reads from the current state, or after a `cursor`. Close the stream when you are done
+        A subscription's stream begins where the subscription was opened, or after a `cursor`, if an
+        earlier stream broke. Without one, a temporary viewer reads from the current state, or after
+        a `cursor`. Close the stream when you are done
         with it (`contextlib.aclosing`).
         """
         return _envelopes(
@@ -287,7 +288,9 @@ class Runtime:
         """The same as the bytes that all readers share. Close it when you are done with it."""
         self._exists()
         if subscription_id is not None:
-            return Reading(self._registry, self._outbox.mailbox(subscription_id))
+            if cursor is None:
+                return Reading(self._registry, self._outbox.mailbox(subscription_id))
+            return Reading(self._registry, self._outbox.resume(subscription_id, cursor))
         ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
         looking_on = self._registry.look_on(asked(ask, SubscribeAsk))
         mailbox = self._outbox.attach(self._registry.subscription(looking_on), cursor)

@@ -5,7 +5,7 @@ rest of the process; the protocol's JSON form is a page.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -96,6 +96,15 @@ def metrics(points: Sequence[Point], service: str) -> bytes:
             ]
         }
     )
+
+
+def joined(bodies: Iterable[bytes]) -> bytes:
+    """Several requests of one kind as one."""
+    parts: dict[str, list[msgspec.Raw]] = {}
+    for body in bodies:
+        for name, resources in msgspec.json.decode(body, type=dict[str, list[msgspec.Raw]]).items():
+            parts.setdefault(name, []).extend(resources)
+    return msgspec.json.encode(parts)
 
 
 def _metric(name: str, points: Sequence[Point]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Posts exports to a collector, and reads from its answer whether to try again."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from batten.contract.errors import BattenError
 from batten.sinks.contract import ATTEMPT_S, Attempt, Message
+from batten.sinks.otel.encoding import joined
 from batten.sinks.otel.environment import OtelTarget
 from batten.sinks.webhooks.transport import retry_after
 from batten.tools.outbound import Outbound
@@ -16,31 +17,51 @@ from batten.tools.outbound import Outbound
 _AGAIN = frozenset((429, 502, 503, 504))
 """Statuses after which the protocol lets a client try again."""
 _LARGEST_ANSWER = 64 * 1024
+_LARGEST_BATCH = 1024 * 1024
+_KEEP_S = 15.0
 _log = logging.getLogger("batten.sinks")
 
 
 class OtelTransport:
-    """To a collector that the operator named, wherever it is."""
+    """To a collector that the operator named, wherever it is. Many runs share a request."""
+
+    most = 128
 
     def __init__(self, target: OtelTarget, headers: Mapping[str, str]) -> None:
         self._urls = {"traces": target.traces_url, "metrics": target.metrics_url}
         hosts = {urlsplit(url).hostname or "" for url in self._urls.values() if url}
-        self._outbound = Outbound(hosts)
+        self._outbound = Outbound(hosts, keep_s=_KEEP_S)
         self._headers = {**headers, "Content-Type": "application/json"}
 
     async def send(self, message: Message) -> Attempt:
+        return await self._post(message.type, message.body)
+
+    async def send_all(self, messages: Sequence[Message]) -> Sequence[Attempt]:
+        """One request for each kind. A collector that refuses a batch is asked about each message:
+        one that it cannot read must not take the others with it.
+        """
+        attempts: dict[str, Attempt] = {}
+        for batch in _batches(messages):
+            attempt = await self._post(batch[0].type, joined(one.body for one in batch))
+            is_refused = attempt.result == "refused" and not _is_good(attempt.status)
+            for message in batch:
+                again = is_refused and len(batch) > 1
+                attempts[message.message_id] = await self.send(message) if again else attempt
+        return [attempts[message.message_id] for message in messages]
+
+    async def _post(self, kind: str, body: bytes) -> Attempt:
         try:
             answer = await self._outbound.send(
                 "POST",
-                self._urls[message.type],
+                self._urls[kind],
                 headers=self._headers,
-                body=message.body,
+                body=body,
                 deadline_s=ATTEMPT_S,
                 max_bytes=_LARGEST_ANSWER,
             )
         except BattenError as error:
             return Attempt(result="retry", problem=str(error)[:500])
-        if 200 <= answer.status < 300:
+        if _is_good(answer.status):
             if rejected := _rejected(answer.body):
                 _log.warning("the collector rejected a part: %s", rejected)
                 return Attempt(result="refused", status=answer.status, problem=rejected)
@@ -53,7 +74,27 @@ class OtelTransport:
         )
 
     async def aclose(self) -> None:
-        """Every export has a connection of its own."""
+        await self._outbound.aclose()
+
+
+def _batches(messages: Sequence[Message]) -> list[list[Message]]:
+    """The messages of each kind in order, none too large together."""
+    found: list[list[Message]] = []
+    for kind in dict.fromkeys(message.type for message in messages):
+        size = _LARGEST_BATCH
+        for message in messages:
+            if message.type != kind:
+                continue
+            if size + len(message.body) > _LARGEST_BATCH:
+                found.append([])
+                size = 0
+            found[-1].append(message)
+            size += len(message.body)
+    return found
+
+
+def _is_good(status: int | None) -> bool:
+    return status is not None and 200 <= status < 300
 
 
 class _Partial(Struct, rename="camel"):

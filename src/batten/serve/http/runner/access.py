@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from batten.serve.http.table import Authenticate, Principal
 
 PLATFORM = Principal("platform", "admin")
-_HEADERS = (b"x-maestro-api-key", b"x-composer-api-key")
+_HEADERS = (b"x-maestro-api-key", b"x-composer-api-key", b"x-api-key")
 
 
 def by_key(keys: Sequence[str]) -> Authenticate:

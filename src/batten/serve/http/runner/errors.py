@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from batten.runner.identity import Identity
 from batten.runner.runner import Runner
 from batten.serve.http.errors import ErrorShape, HttpError, Problem
 
@@ -60,7 +59,7 @@ def runner_error(runner: Runner | None) -> ErrorShape:
         error_type = problem.fields.get("error_type", TYPES.get(problem.code, problem.code))
         details: tuple[ErrorInfo, ...] | UnsetType = UNSET
         if runner is not None and error_type in (NOT_READY, OWNED_ELSEWHERE):
-            metadata = _metadata(runner.identity)
+            metadata = _metadata(runner)
             if runner.draining:
                 metadata["draining"] = "true"
             if _REQUESTED in problem.fields:
@@ -87,12 +86,13 @@ def owned_elsewhere(requested: str | None) -> HttpError:
     )
 
 
-def _metadata(identity: Identity) -> dict[str, str]:
+def _metadata(runner: Runner) -> dict[str, str]:
+    identity = runner.identity
     named = {
         "runner_session_id": identity.runner_session_id,
         "owner_instance_id": identity.owner_instance_id,
         "workspace_id": identity.workspace_id,
         "agent_run_id": identity.agent_run_id,
-        "maestro_session_id": identity.maestro_session_id,
+        "maestro_session_id": runner.bound,
     }
     return {name: value for name, value in named.items() if value}

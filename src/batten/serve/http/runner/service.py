@@ -74,14 +74,16 @@ class RunnerService:
         """Of the last message of runtimes before."""
         self._is_asleep = False
         """The session was closed because it was idle."""
-        self.bound = runner.identity.maestro_session_id
-        """The session that this runner serves; None until it is known."""
         self._stored_id = ""
         """Its id in the journal, once it was open."""
         self.opens = 0
         """How often a session was opened."""
         self.drains = dict.fromkeys(("drained", "interrupted", "failed"), 0)
         """Drains, by how they ended; one that is refused is none."""
+
+    @property
+    def bound(self) -> str | None:
+        return self.runner.bound
 
     @property
     def is_open(self) -> bool:
@@ -245,7 +247,7 @@ class RunnerService:
         await self._close()  # a session that failed or was shut down
         runtime = self._make(opening, self._cursor)
         await self._host(runtime)
-        self.bound, self._stored_id = opening.name, opening.session_id
+        self.runner.bound, self._stored_id = opening.name, opening.session_id
         self._is_asleep = False
         self.opens += 1
         self._tell("the session was opened")
