@@ -16,6 +16,7 @@ from batten.contract.facts import (
 )
 from batten.contract.ids import is_ulid, new_run_id, new_session_id
 from batten.journal.contract import Journal, Lease, Stored
+from batten.journal.receipt import Receipts
 from batten.journal.workers import is_abandoned, this_worker
 from tests.journal.given import (
     CANCEL,
@@ -79,6 +80,28 @@ class Appending(WithJournal):
 
         both = await asyncio.gather(wait(), wait())
         assert list(both) == [await receipt, await receipt]
+
+    @pytest.mark.parametrize("here", [False, True])
+    async def test_receipts_are_opened_together_and_each_has_its_outcome(
+        self, journal: Journal, here: bool
+    ) -> None:
+        lease = await started(journal)
+        receipts = Receipts(
+            [
+                journal.append(lease.run_id, [text("1")], fence=lease.fence),
+                journal.append(lease.run_id, [text("x")], fence=lease.fence + 1),
+                journal.append(lease.run_id, [text("2")], fence=lease.fence),
+            ]
+        )
+        opened = asyncio.get_running_loop().create_future()
+        if here:
+            receipts.write_here()
+        receipts.when_filled(opened.set_result)
+        async with asyncio.timeout(10):
+            errors = await opened
+        assert [type(error) for error in errors] == [type(None), FenceLost, type(None)]
+        found = [decode_fact(item.body) for item in await journal.read(lease.run_id, after=1)]
+        assert found == [text("1"), text("2")]
 
     async def test_an_append_goes_on_when_its_waiter_is_cancelled(self, journal: Journal) -> None:
         lease = await started(journal)

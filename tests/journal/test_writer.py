@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from batten.contract.errors import Conflict
 from batten.journal.followers import Followers, Wakeup
+from batten.journal.receipt import Receipts
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
@@ -77,6 +79,31 @@ async def test_a_loop_is_not_held_up_by_what_another_process_does(tmp_path: Path
         other.release()
         assert await asked != threading.get_ident()
         other.close()
+
+
+async def test_who_asks_to_write_writes_unless_another_process_does(tmp_path: Path) -> None:
+    with writing(tmp_path, may_write=False) as writer:
+        receipt = writer.submit(writing_thread)
+        assert Receipts([receipt]).write_here()
+        assert await receipt == threading.get_ident()
+        other = FileLock(str(tmp_path / "journal.db.lock"))
+        other.acquire(1)
+        receipt = writer.submit(writing_thread)
+        assert not Receipts([receipt]).write_here()
+        other.release()
+        assert await receipt != threading.get_ident()
+        other.close()
+
+
+async def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path) -> None:
+    with writing(tmp_path, may_write=False) as writer:
+        here: list[bool] = []
+        for _ in range(20):
+            receipt = writer.submit(lambda batch: time.sleep(0.005))
+            here.append(Receipts([receipt]).write_here())
+            await receipt
+    assert here[0]
+    assert not all(here)
 
 
 async def test_a_thread_that_waits_does_not_write(tmp_path: Path) -> None:

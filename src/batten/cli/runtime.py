@@ -1,6 +1,7 @@
 """`batten runtime`: agents decide together over gRPC."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -193,7 +194,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
             read_control_plane(environ).macp_redact_patterns,
         )
         registries = Registries("" if in_memory else os.path.join(home, FILE), fixed)
-        runtime = Runtime(keeping, registries, adopts=may_adopt)
+        runtime = Runtime(keeping, registries, adopts=may_adopt, commits_here=True)
         panels = ConnectedPanels(runtime, lambda: authenticator.allows_anyone)
         duty = PanelDuty(journal, keeping.redactor, "runtime", panels.decide, most=_PANELS)
         await runtime.recover()
@@ -202,6 +203,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
             sys.stdout.write(f"listening on {address}\n")
             sys.stdout.flush()
             _log.info("the runtime listens on %s", address)
+            _collect_seldom()
             async with asyncio.TaskGroup() as group:
                 duties = [group.create_task(duty.run())]
                 if options.leave_with_stdin:
@@ -211,6 +213,14 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
                     one.cancel()
     finally:
         journal.close()
+
+
+def _collect_seldom() -> None:
+    """Leave what was loaded out of garbage collections, and make fewer: with a thousand sessions
+    they took a tenth of the time, and single ones 60 ms.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def _journal(home: str, *, in_memory: bool) -> "Journal":
@@ -357,6 +367,7 @@ def authenticator_of(
         tokens={**(tokens or {}), **observing},
         jwt=jwt,
         keys=partial(_key_identity, ring),
+        keys_version=lambda: ring.version,
         allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,
         reserved=reserved,
     )

@@ -3,8 +3,10 @@
 The generated modules have no types; `Any` stays in this file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -13,6 +15,7 @@ from batten.coordination.rejection import invalid
 
 T = TypeVar("T", bound=Struct)
 _messages: dict[str, Any] = {}
+_CONVERTED = frozenset({"supersedes", "roots", "participants", "tags", "extensions"})
 
 
 class Reference(Struct, frozen=True):
@@ -92,6 +95,7 @@ def wire_types(module: str, **values: type[Struct]) -> Mapping[str, WireType]:
     return {name: WireType(f"{module}.{name}Payload", value) for name, value in values.items()}
 
 
+@lru_cache(maxsize=1)  # a message that was judged is read again when it is recorded
 def read(wire: WireType, data: bytes) -> Struct:
     """The value of a payload. Raises `INVALID_ENVELOPE` if the bytes are not such a message."""
     message = _message(wire)()
@@ -126,7 +130,17 @@ def _message(wire: WireType) -> Any:
 
 
 def _value(message: Any, value: type[T]) -> T:
+    plain = _plain_fields(value)
+    if plain is not None:
+        return value(*plain(message))
     return value(**{name: _field(message, name) for name in value.__struct_fields__})
+
+
+@cache
+def _plain_fields(value: type[Struct]) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Reads all fields at once; None for a value with fields that have to be converted."""
+    names = value.__struct_fields__
+    return attrgetter(*names) if len(names) > 1 and _CONVERTED.isdisjoint(names) else None
 
 
 def _field(message: Any, name: str) -> Any:

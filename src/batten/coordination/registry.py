@@ -37,6 +37,9 @@ class ModeRegistry(Struct, frozen=True):
             return None
         return Extension(descriptor, strict=name in self.promoted)
 
+    def has(self, name: str) -> bool:
+        return name in BUILT_IN or name in self.extensions
+
     @property
     def names(self) -> list[str]:
         return sorted({*BUILT_IN, *self.extensions})

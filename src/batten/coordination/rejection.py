@@ -81,6 +81,10 @@ def forbidden(message: str) -> Rejection:
     return Rejection("FORBIDDEN", message)
 
 
+def not_found(session_id: str) -> Rejection:
+    return Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")
+
+
 def denied(*denials: Denial) -> Rejection:
     reasons = "; ".join(denial.message for denial in denials)
     return Rejection("POLICY_DENIED", f"the policy denies it: {reasons}", denials)

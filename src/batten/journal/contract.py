@@ -23,6 +23,7 @@ from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
+from batten.journal.receipt import Receipt
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -249,12 +250,11 @@ class Log(Protocol):
         *,
         fence: int | None,
         bodies: Sequence[Body] = (),
-    ) -> Awaitable[list[Stored]]:
+    ) -> Receipt[list[Stored]]:
         """Append facts in one transaction; the order of calls is the order of facts.
 
-        The facts are queued when this returns; awaiting the result waits until they are durable.
-        Without a fence only guest facts are accepted. A guest's answer to a parked run's last
-        request is followed by `run.queued`, or by `run.cancelled` if it halts the run.
+        Queued when this returns, durable once awaited. Without a fence only guest facts are taken;
+        the answer to a parked run's last request adds `run.queued`, or `run.cancelled` if it halts.
         """
         ...
 

@@ -156,7 +156,7 @@ class JournalHandle(Journal):
         *,
         fence: int | None,
         bodies: Sequence[Body] = (),
-    ) -> Awaitable[list[Stored]]:
+    ) -> Receipt[list[Stored]]:
         facts = tuple(facts)
         return self._write().submit(
             lambda batch: append(batch, run_id, facts, fence, bodies),

@@ -6,7 +6,7 @@ makes no future, and a loop is woken once for a whole group.
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from batten.contract.errors import Conflict, FenceLost, JournalError, NotFound, StoreBusy
@@ -66,20 +66,30 @@ class Scribe(Protocol):
         """Begin at once: a caller waits."""
         ...
 
-    def write_here(self) -> None:
-        """Write on this thread, if possible and allowed."""
+    def write_here(self, *, asked: bool = False) -> None:
+        """Write on this thread, if possible and allowed; `asked`: the caller allows it."""
         ...
 
 
 class Receipt(Generic[T]):
     """A result handed from the writer's thread (`fill`) to the appender (all other methods)."""
 
+    __slots__ = (
+        "_blocked",
+        "_error",
+        "_run_id",
+        "_value",
+        "_waiters",
+        "is_filled",
+        "is_written_here",
+        "scribe",
+    )
+
     def __init__(self, scribe: Scribe, run_id: str) -> None:
-        self._scribe = scribe
-        self._unheard = scribe.unheard
+        self.scribe = scribe
         self._run_id = run_id
-        self._done = False
-        self._written_here = False
+        self.is_filled = False
+        self.is_written_here = False
         """The waiting thread is writing it itself."""
         self._value: T | None = None
         self._error: BaseException | None = None
@@ -87,7 +97,7 @@ class Receipt(Generic[T]):
         self._blocked: threading.Event | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        if not self._done:
+        if not self.is_filled:
             try:
                 if self._write_here():
                     yield  # give other tasks a turn, as if we had waited
@@ -96,61 +106,108 @@ class Receipt(Generic[T]):
             except asyncio.CancelledError:
                 # A conflict with the run's state does not matter to a caller that was cancelled.
                 if self._error is not None and not isinstance(self._error, Conflict):
-                    self._unheard.keep(self._error, self._run_id)
+                    self.scribe.unheard.keep(self._error, self._run_id)
                 raise
         return self._open()
 
     def _write_here(self) -> bool:
-        self._written_here = True
+        self.is_written_here = True
         try:
-            self._scribe.write_here()
+            self.scribe.write_here()
         finally:
-            self._written_here = False
-        return self._done
+            self.is_written_here = False
+        return self.is_filled
 
     def _filled(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         # Register, then look again: the writer fills, then reads the waiters.
-        self._waiters.append((loop, future))
-        self._scribe.hurry()
-        if not self._done:
+        self.add_waiter((loop, future))
+        self.scribe.hurry()
+        if not self.is_filled:
             yield from future
+
+    def add_waiter(self, waiter: Waiter) -> None:
+        """Have a future resolved when the receipt is filled; it may be filled already."""
+        self._waiters.append(waiter)
 
     def wait(self, timeout_s: float) -> T:
         """Block this thread until the receipt is filled. Raises `StoreBusy` after the timeout."""
         self._blocked = threading.Event()
-        self._scribe.hurry()
-        if not self._done and not self._blocked.wait(timeout_s):
+        self.scribe.hurry()
+        if not self.is_filled and not self._blocked.wait(timeout_s):
             raise StoreBusy(f"the store did not answer within {timeout_s:g} s")
         return self._open()
 
     def _open(self) -> T:
-        if self._error is not None:
-            self._unheard.told(self._error)
-            raise self._error
+        error = self.error()
+        if error is not None:
+            raise error
         return self._value  # type: ignore[return-value]  # filled with a T when it has no error
+
+    def error(self) -> BaseException | None:
+        """The error of a filled receipt, which counts as reported from now on."""
+        if self._error is not None:
+            self.scribe.unheard.told(self._error)
+        return self._error
 
     def fill(self, value: T | None, error: BaseException | None) -> list[Waiter]:
         """Called once, by the writer. Returns the waiters to wake."""
         self._value = value
         self._error = error
-        self._done = True
+        self.is_filled = True
         if self._blocked is not None:
             self._blocked.set()
         return self._waiters
 
     @property
     def is_awaited(self) -> bool:
-        if self._blocked is not None or self._written_here:
+        if self._blocked is not None or self.is_written_here:
             return True
         return any(not future.done() for _, future in self._waiters)
+
+
+class Receipts:
+    """Receipts of several appends to one journal, opened together: one wake-up for all of them."""
+
+    def __init__(self, receipts: Sequence[Receipt[Any]]) -> None:
+        self._receipts = receipts
+
+    def write_here(self) -> bool:
+        """Write them on this thread unless a lock is in the way or the disk is slow.
+
+        Returns whether all are filled.
+        """
+        receipts = self._receipts
+        for one in receipts:
+            one.is_written_here = True
+        try:
+            receipts[-1].scribe.write_here(asked=True)
+        finally:
+            for one in receipts:
+                one.is_written_here = False
+        return all(one.is_filled for one in receipts)
+
+    def when_filled(self, call: Callable[[list[BaseException | None]], object]) -> None:
+        """Call with the error of each, now or on this event loop, once all are filled."""
+        waiting = [one for one in self._receipts if not one.is_filled]
+        if not waiting:
+            call([one.error() for one in self._receipts])
+            return
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        future.add_done_callback(lambda _: self.when_filled(call))
+        for one in waiting:
+            one.add_waiter((loop, future))
+        waiting[-1].scribe.hurry()
+        if all(one.is_filled for one in waiting) and not future.done():
+            future.set_result(None)
 
 
 def wake(waiters: Iterable[Waiter], also: Iterable[tuple[Any, Callable[[], None]]] = ()) -> None:
     """Wake every waiter, and call everything in `also` on its loop: one call per loop."""
     calls: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
-    for loop, future in waiters:
+    for loop, future in dict.fromkeys(waiters):
         calls.setdefault(loop, []).append(_resolver(future))
     for loop, call in also:
         calls.setdefault(loop, []).append(call)

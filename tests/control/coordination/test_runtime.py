@@ -161,6 +161,22 @@ async def test_messages_sent_together_are_taken_in_one_order(tmp_path: Path) -> 
     ]
 
 
+async def test_message_is_stored_and_told_though_its_sender_leaves(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        await runtime.send(start_message())
+        await runtime.send(say("ann", "Proposal", proposal_id="p1", option="merge"))
+        watching = runtime.lifecycle.subscribe()
+        sending = asyncio.create_task(runtime.send(commitment()))
+        await asyncio.sleep(0)
+        sending.cancel()
+        async with asyncio.timeout(10), aclosing(watching.values()) as values:
+            heard = await anext(values)
+        assert (heard.kind, heard.session.state) == ("RESOLVED", "RESOLVED")
+        assert (await facts_of(runtime))[-1].type == "run.finished"
+        assert sending.cancelled()
+        assert (await runtime.send(commitment())).duplicate
+
+
 async def test_second_start_is_a_duplicate_or_a_conflict_also_at_the_same_time(
     tmp_path: Path,
 ) -> None:

@@ -20,10 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from batten.coordination.rejection import Rejection
+from batten.serve.grpc.identity import Identity
 from batten.serve.grpc.rates import Rates
+from batten.serve.grpc.signed_tokens import JwtOptions, JwtVerifier
 from batten.serve.http.keys import KeyStore
 from tests.coordination.given import start_message
 from tests.coordination.published import core, sdk
+from tests.serve.conversing import eventually
 from tests.serve.grpc.running import Server, bearer, grpc, plain_stub, running, stubs
 
 jwt: Any = import_module("jwt")
@@ -114,6 +117,24 @@ def test_api_keys_of_the_home_are_tokens_and_close_development_mode(tmp_path: Pa
         assert start(stub, "ada").error.code == "UNAUTHENTICATED"
 
 
+def test_a_revoked_key_is_refused_though_it_was_known(tmp_path: Path) -> None:
+    store = KeyStore(str(tmp_path))
+    (_, key), (_, other) = store.create("ada", "operator"), store.create("bea", "operator")
+    with running(tmp_path) as server, plain_stub(server) as stub:
+        assert start(stub, key, sender="ada").ok
+        assert start(stub, key, sender="ada").ok
+        store.revoke("ada")
+        eventually(lambda: start(stub, key).error.code == "UNAUTHENTICATED")
+        assert start(stub, other, sender="bea").ok
+
+
+def test_a_first_key_closes_development_mode_to_names_that_were_known(tmp_path: Path) -> None:
+    with running(tmp_path) as server, plain_stub(server) as stub:
+        assert start(stub, "ann", sender="ann").ok
+        KeyStore(str(tmp_path)).create("ada", "operator")
+        eventually(lambda: start(stub, "ann").error.code == "UNAUTHENTICATED")
+
+
 def test_agent_id_header_is_an_identity_in_development_only(
     server: Server, guarded: Server
 ) -> None:
@@ -181,6 +202,21 @@ def test_signed_tokens_are_verified_with_the_issuers_keys(tmp_path: Path, issuer
             "a.b.c",
         ):
             assert start(stub, bad).error.code == "UNAUTHENTICATED"
+
+
+def test_a_signed_token_ends_though_it_was_verified(issuer: Issuer) -> None:
+    verify = JwtVerifier(JwtOptions(issuer="https://issuer.example", jwks=issuer.jwks))
+    token = issuer.token(exp=int(time.time()) + 2)
+    assert verify(token) == verify(token) == Identity(sender="ada")
+
+    def is_refused() -> bool:
+        try:
+            verify(token)
+        except Rejection as rejection:
+            return rejection.macp_code == "UNAUTHENTICATED"
+        return False
+
+    eventually(is_refused)
 
 
 def certificate(directory: Path) -> tuple[Path, Path]:

@@ -1,21 +1,29 @@
 """Stores the start of a session: in a run of its own, or in the one that waits for it."""
 
+from collections.abc import Awaitable
 from contextlib import suppress
+from typing import Any
 
 from batten.contract.errors import BattenError, Conflict, JournalError
+from batten.control.coordination.commits import Append, Commits
 from batten.control.coordination.records import Keeping, write_events
 from batten.control.coordination.run_facts import LEASE_S, new_stream, opening_facts, queued
 from batten.coordination.engine import Accepted
 from batten.coordination.session import Session
-from batten.journal.contract import Lease, NewRun
+from batten.journal.contract import Lease, NewRun, Stored
+from batten.journal.receipt import Receipt
 
 
 async def create_run(
-    keeping: Keeping, worker_id: str, run_id: str, session: Session, accepted: Accepted
+    keeping: Keeping,
+    worker_id: str,
+    run_id: str,
+    session: Session,
+    accepted: Accepted,
+    commits: Commits,
 ) -> Lease | None:
     """Open a session that no client described. Raises `Conflict` if it has a run."""
     stream, opened = new_stream(session.session_id)
-    stored = keeping.journal.create(stream, opened)
     written = write_events([accepted], session, run_id, keeping)
     run = NewRun(
         run_id=run_id,
@@ -27,10 +35,18 @@ async def create_run(
         first=True,
     )
     first = [queued(), *opening_facts(session, worker_id, keeping)]
-    created = keeping.journal.create(run, [*first, *written.facts], bodies=written.bodies)
+    created: list[Awaitable[tuple[Lease | None, list[Stored]]]] = []
+
+    def submit() -> Receipt[Any]:
+        stored = keeping.journal.create(stream, opened)
+        facts = [*first, *written.facts]
+        created.append(keeping.journal.create(run, facts, bodies=written.bodies))
+        assert isinstance(stored, Receipt)
+        return stored
+
     with suppress(Conflict):  # left by a start whose run was refused
-        await stored
-    lease, _ = await created
+        await commits.add(Append(submit), run_id)
+    lease, _ = await created[0]
     return lease
 
 

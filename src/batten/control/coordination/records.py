@@ -37,6 +37,8 @@ LARGEST_PAYLOAD = 64 * 1024
 """Bytes of a payload inside a fact; more of them become an artifact."""
 _LARGEST_BODY = 48 * 1024
 """Bytes of the readable form; lists are left out of a larger one."""
+_SMALL_PAYLOAD = 4096
+"""Bytes of a payload whose readable form is never larger: a byte takes 6 at most, as an escape."""
 _LONGEST_TEXT = 4000
 """Characters of a text in the readable form."""
 
@@ -245,7 +247,7 @@ def _readable(
         if name == "extensions":
             field = sorted(field)
         if field or field is False:
-            plain[name] = msgspec.to_builtins(field)
+            plain[name] = field if type(field) is str else msgspec.to_builtins(field)
     clean, paths = redactor.authored.value(plain)
     short = {
         name: field[:_LONGEST_TEXT] + "…"
@@ -253,7 +255,8 @@ def _readable(
         else field
         for name, field in clean.items()
     }
-    if len(msgspec.json.encode(short)) > _LARGEST_BODY:
+    is_small = len(message.payload) <= _SMALL_PAYLOAD
+    if not is_small and len(msgspec.json.encode(short)) > _LARGEST_BODY:
         short = {name: field for name, field in short.items() if isinstance(field, str | bool)}
     return short, bool(paths)
 

@@ -1,6 +1,6 @@
 """The coordination runtime: takes messages, makes them durable, answers.
 
-A message is applied in memory and queued in the journal at once, so that messages of one session
+A message is applied in memory and queued for the journal at once, so that messages of one session
 and of many share a commit; nobody hears of it before it is durable. If the journal fails, the
 session is forgotten here and folded again from its facts.
 """
@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 
 from batten.agent.cancel_request import cancel_request
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, StoreDamaged
@@ -20,7 +21,8 @@ from batten.control.coordination import store
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.clock import now_ms
-from batten.control.coordination.held import HeldSession
+from batten.control.coordination.commits import Append, Commits
+from batten.control.coordination.held import HeldSession, renew_leases
 from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import (
@@ -31,19 +33,15 @@ from batten.control.coordination.records import (
     write_events,
 )
 from batten.control.coordination.registries import Registries
-from batten.control.coordination.run_facts import (
-    LEASE_S,
-    ending_facts,
-    taken_over,
-)
-from batten.control.coordination.together import Together
+from batten.control.coordination.run_facts import LEASE_S, ending_facts, taken_over
+from batten.control.coordination.taken import Taken, refusal
 from batten.control.coordination.waiting import waiting_run
 from batten.coordination import engine as rules
 from batten.coordination.engine import Accepted, Event
 from batten.coordination.envelope import AMBIENT, Message, check_ambient, session_of
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import PolicyRegistry
-from batten.coordination.rejection import Rejection
+from batten.coordination.rejection import Rejection, not_found
 from batten.coordination.session import Session, is_overdue
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import this_worker
@@ -52,6 +50,8 @@ _log = logging.getLogger("batten.coordination")
 _KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
+_OUTSIDE = AMBIENT | {"SessionStart"}
+"""Messages that an open session does not take."""
 
 
 class Runtime:
@@ -64,8 +64,11 @@ class Runtime:
         *,
         clock: Callable[[], int] = now_ms,
         adopts: Callable[[Session], bool] = lambda session: True,
+        commits_here: bool = False,
     ) -> None:
-        """`adopts`: whether to go on with an open session whose runtime is gone."""
+        """`adopts`: whether to go on with an open session whose runtime is gone. `commits_here`:
+        whether the event loop may wait for a fast disk.
+        """
         self.keeping = keeping
         self._adopts = adopts
         self.registries = registries or Registries()
@@ -76,7 +79,7 @@ class Runtime:
         self.replay_mismatches = 0
         self._sessions: OrderedDict[str, HeldSession] = OrderedDict()
         self._loading: dict[str, asyncio.Future[HeldSession | None]] = {}
-        self._together = Together()
+        self.commits = Commits(here=commits_here)
         self._worker_id = this_worker()
         self._operators = OperatorRequests(keeping.journal)
 
@@ -161,17 +164,8 @@ class Runtime:
 
     async def renew(self) -> None:
         """Renew all leases together: they share a commit."""
-        live = [(one, one.lease) for one in self._sessions.values() if one.lease is not None]
-        renewing = [self.journal.renew(lease, LEASE_S) for _, lease in live]
-        for (held, lease), receipt in zip(live, renewing, strict=True):
-            try:
-                renewed = await receipt
-            except BattenError as error:
-                _log.error("session of run %s was lost: %s", held.run_id, error)
-                self._forget(held)
-            else:
-                if held.lease is lease:  # it may have ended meanwhile
-                    held.lease = renewed
+        for lost in await renew_leases(self.journal, list(self._sessions.values()), LEASE_S):
+            self._forget(lost)
 
     async def send(
         self,
@@ -185,6 +179,8 @@ class Runtime:
 
         `policy` is that of a session to start, registered or not.
         """
+        if (taken := self.take(message)) is not None:
+            return await taken.answer()
         if message.message_type in AMBIENT:
             check_ambient(message)
         try:
@@ -195,13 +191,30 @@ class Runtime:
             if message.message_type == "SessionStart":
                 return await self._start(message, max_open, policy)
             return await self._receive(message)
-        except JournalError as error:
-            _log.error("message %s is not stored: %s", message.message_id, error)
-            raise Rejection("INTERNAL_ERROR", "the message could not be stored") from error
-        except CallerError as error:
-            if error.code != "envelope_too_large":
+        except (JournalError, CallerError) as error:
+            refused = refusal(error)
+            if refused is None:
                 raise
-            raise Rejection("PAYLOAD_TOO_LARGE", "the message is too large to store") from error
+            _log.error("message %s is not stored: %s", message.message_id, error)
+            raise refused from error
+
+    def take(self, message: Message) -> Taken | None:
+        """Like `send`, if the session is in memory and accepts the message at once; else None.
+
+        It becomes durable whether the caller waits for that or not.
+        """
+        held = self._sessions.get(message.session_id)
+        if held is None or held.lease is None or message.message_type in _OUTSIDE:
+            return None
+        now, engine = self.clock(), held.engine
+        due_at_ms = engine.next_deadline_ms()
+        if due_at_ms is None or due_at_ms <= now or engine.is_duplicate(message):
+            return None
+        try:
+            accepted = engine.receive(message, now)
+        except Rejection:
+            return None  # `send` records it
+        return Taken(accepted, self._append(held, [accepted]))
 
     async def find(self, session_id: str) -> Session | None:
         """A session as it is now, its overdue changes applied; None if there is none."""
@@ -214,8 +227,7 @@ class Runtime:
 
     async def run_of(self, session_id: str) -> str | None:
         """The run of a session; None if there is none."""
-        held = self._sessions.get(session_id)
-        if held is not None:
+        if (held := self._sessions.get(session_id)) is not None:
             await held.settled()
             return held.run_id
         row = await store.find_run(self.journal, session_id)
@@ -223,8 +235,7 @@ class Runtime:
 
     def holds(self, session_id: str) -> bool:
         """Whether this runtime works on the session, and it has not ended."""
-        held = self._sessions.get(session_id)
-        return held is not None and held.lease is not None
+        return (held := self._sessions.get(session_id)) is not None and held.lease is not None
 
     async def leave(self, session_id: str) -> None:
         """Give up a session that goes on: another runtime may adopt it."""
@@ -264,7 +275,7 @@ class Runtime:
     async def _managed(self, session_id: str) -> tuple[HeldSession, int]:
         held = await self._find(session_id)
         if held is None:
-            raise _not_found(session_id)
+            raise not_found(session_id)
         await self._advance(held)
         await held.settled()
         return held, self.clock()
@@ -298,15 +309,15 @@ class Runtime:
         created = asyncio.get_running_loop().create_future()
         held.tail = created
         try:
-            store_start = create_run if waiting is None else claim_run
-            held.lease = await store_start(
-                self.keeping, self._worker_id, held.run_id, engine.session, accepted
+            given = (self.keeping, self._worker_id, held.run_id, engine.session, accepted)
+            held.lease = await (
+                create_run(*given, self.commits) if waiting is None else claim_run(*given)
             )
         except BaseException as error:
             self._forget(held)
             exists = rules.already_exists(message.session_id)
             is_taken = isinstance(error, Conflict)
-            created.set_exception(exists if is_taken else _not_found(message.session_id))
+            created.set_exception(exists if is_taken else not_found(message.session_id))
             created.exception()  # it may have no waiter
             if is_taken:
                 raise exists from error
@@ -325,7 +336,7 @@ class Runtime:
     async def _receive(self, message: Message) -> Answer:
         held = await self._find(message.session_id)
         if held is None:
-            raise _not_found(message.session_id)
+            raise not_found(message.session_id)
         if held.lease is None:
             await held.settled()  # its start is on the way
         if held.engine.is_duplicate(message):
@@ -335,15 +346,13 @@ class Runtime:
         now = self.clock()
         events: list[Event] = list(held.engine.advance(now)) if held.lease is not None else []
         try:
-            self._check_held(held)
+            if held.lease is None and not held.engine.session.is_terminal:
+                raise Rejection("INTERNAL_ERROR", "another process works on the session")
             accepted = held.engine.receive(message, now)
         except Rejection as rejection:
             await self._reject(held, events, message, rejection)
             raise
         await self._append(held, [*events, accepted])
-        for event in events:
-            self._tell_event(event, held)
-        self._tell_event(accepted, held)
         return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
 
     async def _note(self, message: Message) -> None:
@@ -353,10 +362,6 @@ class Runtime:
             written = write_ambient(message, held.engine.session, held.run_id, self.keeping)
             if written.facts:
                 await self._store(held, written)
-
-    def _check_held(self, held: HeldSession) -> None:
-        if held.lease is None and not held.engine.session.is_terminal:
-            raise Rejection("INTERNAL_ERROR", "another process works on the session")
 
     async def _reject(
         self, held: HeldSession, events: list[Event], message: Message, rejection: Rejection
@@ -368,8 +373,6 @@ class Runtime:
             extra = [denied(message, session, rejection, self.keeping.redactor)]
         if events or extra:
             await self._append(held, events, extra)
-            for event in events:
-                self._tell_event(event, held)
         else:
             await held.settled()
 
@@ -379,39 +382,51 @@ class Runtime:
         events = held.engine.advance(self.clock())
         if events:
             await self._append(held, events)
-            for event in events:
-                self._tell_event(event, held)
 
-    async def _append(
+    def _append(
         self, held: HeldSession, events: Sequence[Event], extra: Sequence[Fact] = ()
-    ) -> None:
+    ) -> Append:
+        """Queue the facts of events; watchers hear of those that end the session."""
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
         ending = ending_facts(session, events)
         written.facts.extend([*extra, *ending])
         last = events[-1] if events else None
         sender = last.message.sender if isinstance(last, Accepted) else ""
-        await self._store(held, written, sender=sender, is_last=bool(ending))
+        return self._store(held, written, events, sender=sender, is_last=bool(ending))
 
-    async def _store(
-        self, held: HeldSession, written: Written, *, sender: str = "", is_last: bool = False
-    ) -> None:
+    def _store(
+        self,
+        held: HeldSession,
+        written: Written,
+        events: Sequence[Event] = (),
+        *,
+        sender: str = "",
+        is_last: bool = False,
+    ) -> Append:
         lease = held.lease
         if lease is None:
             raise StoreDamaged(f"run {held.run_id} is not held by this process")
-        receipt = self.journal.append(
-            held.run_id, written.facts, fence=lease.fence, bodies=written.bodies
+
+        def settled(error: BaseException | None) -> None:
+            if error is not None:
+                self._forget(held)
+                return
+            for event in events:
+                if event.state in ("RESOLVED", "EXPIRED"):
+                    self._tell(event.state, held)
+
+        submit = partial(
+            self.journal.append,
+            held.run_id,
+            written.facts,
+            fence=lease.fence,
+            bodies=written.bodies,
         )
-        held.tail = receipt
+        held.tail = append = Append(submit, settled)
         if is_last:
             held.lease = None
-        try:
-            if sender:
-                await self._together.gather(held.run_id + sender)
-            await receipt
-        except BattenError:
-            self._forget(held)
-            raise
+        return self.commits.add(append, held.run_id + sender if sender else "")
 
     def _forget(self, held: HeldSession) -> None:
         """Drop a session whose memory may be ahead of the journal; it is folded again when used."""
@@ -445,10 +460,10 @@ class Runtime:
         """Whether the journal has the session; one that has ended may have been deleted."""
         if not held.engine.session.is_terminal:
             return True
-        is_stored = await self.journal.run(held.run_id) is not None
-        if not is_stored:
-            self._forget(held)
-        return is_stored
+        if await self.journal.run(held.run_id) is not None:
+            return True
+        self._forget(held)
+        return False
 
     async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)
@@ -473,22 +488,13 @@ class Runtime:
         if not self._adopts(session) and not is_overdue(session, self.clock()):
             return held
         try:
-            held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
+            lease = held.lease = await self.journal.claim(row.run_id, self._worker_id, LEASE_S)
         except Conflict:
             return held
-        taken = taken_over(row, self._worker_id)
-        await self.journal.append(row.run_id, taken, fence=held.lease.fence)
+        await self.journal.append(row.run_id, taken_over(row, self._worker_id), fence=lease.fence)
         return held
-
-    def _tell_event(self, event: Event, held: HeldSession) -> None:
-        if event.state in ("RESOLVED", "EXPIRED"):
-            self._tell(event.state, held)
 
     def _tell(self, kind: str, held: HeldSession) -> None:
         change = Lifecycle(kind, held.engine.session, self.clock())
         self.on_change(change)
         self.lifecycle.publish(change)
-
-
-def _not_found(session_id: str) -> Rejection:
-    return Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")

@@ -70,7 +70,7 @@ class MemoryJournal(JournalHandle):
             asyncio.get_running_loop().call_soon(self.hurry)
         return receipt
 
-    def write_here(self) -> None:
+    def write_here(self, *, asked: bool = False) -> None:
         self.hurry()
 
     def hurry(self) -> None:

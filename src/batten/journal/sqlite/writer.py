@@ -30,6 +30,12 @@ _GROUP_JOBS = 512
 _BEARABLE_S = 0.02
 _SHUNNED_S = 1.0
 """How long only the thread writes after a commit blocked a loop for more than `_BEARABLE_S`."""
+_BRIEF_S = 0.002
+"""A loop with other work waits no longer than this for the disk, on average."""
+_LONGEST_IDLE_S = 0.008
+"""What one commit counts for in the average: a single slow one is no slow disk."""
+_REMEMBERED = 8
+"""The commits that the average is of, roughly."""
 
 _FOR_ALL = (errors.StoreBusy, errors.StoreDamaged, errors.StoreReadOnly)
 """Faults that affect every job; any other may be one job's own."""
@@ -83,6 +89,8 @@ class Writer:
         self._patience_s = patience_s
         self._may_write = may_write
         self._shunned_until = 0.0
+        self._idle_s = 0.0
+        """The average time that a commit on a loop waited for the disk."""
         self._writing = threading.Lock()
         self._locked = False
         """The lock between processes is held for the next commit."""
@@ -126,21 +134,24 @@ class Writer:
         """A caller waits for its job."""
         self._inbox.ring()
 
-    def write_here(self) -> None:
+    def write_here(self, *, asked: bool = False) -> None:
         """Write the queued jobs on this thread, if that is allowed and no lock is in the way."""
-        if not self._may_write() or time.monotonic() < self._shunned_until:
+        if not (asked or self._may_write()) or time.monotonic() < self._shunned_until:
             return
         if not self._writing.acquire(blocking=False):
             return
         try:
             if self._stopped or not self._lock.try_acquire():
                 return
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.thread_time()
             self._locked = True
             self._write(self._inbox.take(_GROUP_JOBS))
             self._unlock()
             now = time.monotonic()
-            if now - began > _BEARABLE_S:
+            idle_s = min(now - began - (time.thread_time() - worked), _LONGEST_IDLE_S)
+            self._idle_s += (idle_s - self._idle_s) / _REMEMBERED
+            if self._idle_s > _BRIEF_S if asked else now - began > _BEARABLE_S:
+                self._idle_s = min(self._idle_s, _BRIEF_S)
                 self._shunned_until = now + _SHUNNED_S
         finally:
             self._writing.release()

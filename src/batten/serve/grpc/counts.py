@@ -1,6 +1,5 @@
 """What the runtime counts for Prometheus: the published runtime's names, and a few beside them."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -8,7 +7,6 @@ from contextlib import contextmanager
 from batten.control.coordination.answers import Lifecycle
 from batten.control.coordination.runtime import Runtime
 from batten.coordination.envelope import Message
-from batten.coordination.rejection import Rejection
 from batten.serve.http.metrics import Histogram, Labels, Metrics
 
 _ACK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -34,21 +32,13 @@ class RuntimeCounts:
         self._streams = 0
         runtime.on_change = self._changed
 
-    @contextmanager
-    def message(self, message: Message) -> Generator[None]:
-        """Count a message by how it is answered, and how long that takes."""
-        mode = self._mode(message.mode.strip())
-        began, word = time.perf_counter(), "accepted"
-        try:
-            yield
-        except Rejection:
-            word = "rejected"
-            raise
-        finally:
-            self._acks.observe((("mode", mode),), time.perf_counter() - began)
-            self._messages[word][mode] += 1
-            if message.message_type == "Commitment":
-                self._commitments[word][mode] += 1
+    def answered(self, message: Message, after_s: float, *, is_accepted: bool) -> None:
+        """Count a message by how it was answered, and how long that took."""
+        mode, word = self._mode(message.mode.strip()), "accepted" if is_accepted else "rejected"
+        self._acks.observe((("mode", mode),), after_s)
+        self._messages[word][mode] += 1
+        if message.message_type == "Commitment":
+            self._commitments[word][mode] += 1
 
     @contextmanager
     def stream(self) -> Generator[None]:
@@ -61,7 +51,7 @@ class RuntimeCounts:
 
     def _mode(self, name: str) -> str:
         """Names from outside do not become series."""
-        return name if name in self._runtime.registries.modes.names else "other"
+        return name if self._runtime.registries.modes.has(name) else "other"
 
     def _changed(self, change: Lifecycle) -> None:
         self._sessions[_ENDINGS[change.kind]][change.session.descriptor.mode] += 1

@@ -1,5 +1,6 @@
 """Who sends: static tokens, API keys, signed tokens, or any name in development."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -14,6 +15,9 @@ from batten.coordination.rejection import Rejection, forbidden
 Verify = Callable[[str], "Identity"]
 """The identity of a credential; raises `Rejection` for one that is not valid."""
 Lookup = Callable[[str], "Identity | None"]
+_FRESH_S = 10.0
+"""A known identity is looked up again after this time, so that the use of its key is noted."""
+_MOST_KNOWN = 10_000
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -85,10 +89,12 @@ class Authenticator:
         tokens: Mapping[bytes, Identity] | None = None,
         jwt: Verify | None = None,
         keys: Lookup | None = None,
+        keys_version: Callable[[], int] = lambda: 0,
         allow_anyone: Callable[[], bool] = lambda: False,
         reserved: Iterable[str] = (),
     ) -> None:
-        """`allow_anyone` says whether a bearer value is the sender itself: development only.
+        """`keys_version` changes when `keys` or `allow_anyone` would answer otherwise than before.
+        `allow_anyone` says whether a bearer value is the sender itself: development only.
 
         No caller may use a `reserved` name: agents of this process have it.
         """
@@ -96,7 +102,11 @@ class Authenticator:
         self._tokens = tokens or {}
         self._jwt = jwt
         self._keys = keys
+        self._keys_version = keys_version
         self._allow_anyone = allow_anyone
+        self._version = -1
+        self._known: dict[bytes, tuple[Identity, float]] = {}
+        """Identities by the digest of their credentials, and until when they are fresh."""
 
     @property
     def allows_anyone(self) -> bool:
@@ -105,27 +115,37 @@ class Authenticator:
 
     def identify(self, metadata: Mapping[str, Any]) -> Identity:
         """The sender of a call. Raises `UNAUTHENTICATED`."""
-        identity = self._identify(metadata)
+        bearer, token = _credential(metadata)
+        if bearer and self._jwt is not None and "." in bearer:
+            return self._checked(self._jwt(bearer))
+        name = str(metadata.get("x-macp-agent-id", "")).strip()
+        version, now = self._keys_version(), time.monotonic()
+        if version != self._version or len(self._known) >= _MOST_KNOWN:
+            self._version = version
+            self._known.clear()
+        digest = _digest(f"{bearer}\n{token}\n{name}")
+        known = self._known.get(digest)
+        if known is not None and now < known[1]:
+            return known[0]
+        identity = self._checked(self._look_up(bearer or token, name))
+        self._known[digest] = (identity, now + _FRESH_S)
+        return identity
+
+    def _checked(self, identity: Identity) -> Identity:
         if identity.sender in self._reserved:
             name = identity.sender
             raise Rejection("UNAUTHENTICATED", f"{name} is a name of the runtime's: use another")
         return identity
 
-    def _identify(self, metadata: Mapping[str, Any]) -> Identity:
-        bearer, token = _credential(metadata)
-        if bearer and self._jwt is not None and "." in bearer:
-            return self._jwt(bearer)
-        credential = bearer or token
+    def _look_up(self, credential: str, name: str) -> Identity:
         if credential:
             known = self._tokens.get(_digest(credential)) if "." not in credential else None
             if known is None and self._keys is not None:
                 known = self._keys(credential)
             if known is not None:
                 return known
-        if self._allow_anyone():
-            name = credential or str(metadata.get("x-macp-agent-id", "")).strip()
-            if name:
-                return Identity(sender=name, can_manage_mode_registry=True)
+        if (credential or name) and self._allow_anyone():
+            return Identity(sender=credential or name, can_manage_mode_registry=True)
         raise Rejection(
             "UNAUTHENTICATED", "send a valid token: metadata authorization: Bearer TOKEN"
         )

@@ -84,6 +84,7 @@ async def serve_runtime(
         finally:
             await health.enter_graceful_shutdown()
             await server.stop(listening.grace_s)
+            await runtime.commits.finish()  # also for clients that did not wait
             looking.cancel()
 
 
@@ -103,18 +104,34 @@ def _bind(server: Any, listening: Listening) -> str:
     return f"{host}:{port}"
 
 
+class _GenericHandlers:
+    """A server for services that would also register each method: the asyncio server waits for
+    every registered method anew with each call of any.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, *_: Any) -> None:
+        pass
+
+
 async def _add_standard_services(server: Any) -> Any:
     health_api: Any = import_module("grpc_health.v1.health")
     health_types: Any = import_module("grpc_health.v1.health_pb2")
     health_rpcs: Any = import_module("grpc_health.v1.health_pb2_grpc")
     reflection: Any = import_module("grpc_reflection.v1alpha.reflection")
+    reflection_rpcs: Any = import_module("grpc_reflection.v1alpha.reflection_pb2_grpc")
+    handlers = _GenericHandlers(server)
     health = health_api.aio.HealthServicer()
-    health_rpcs.add_HealthServicer_to_server(health, server)
+    health_rpcs.add_HealthServicer_to_server(health, handlers)
     serving = health_types.HealthCheckResponse.SERVING
     for name in ("", SERVICE):
         await health.set(name, serving)
     names = (SERVICE, health_api.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
+    reflection_rpcs.add_ServerReflectionServicer_to_server(
+        reflection.aio.ReflectionServicer(names), handlers
+    )
     return health
 
 

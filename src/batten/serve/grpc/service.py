@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -14,7 +15,7 @@ from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
 from batten.control.coordination.runtime import Runtime
 from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, Message, check_shape
-from batten.coordination.rejection import Rejection, forbidden
+from batten.coordination.rejection import Rejection, forbidden, not_found
 from batten.coordination.session import Session
 from batten.serve.grpc import wire
 from batten.serve.grpc.counts import RuntimeCounts
@@ -49,8 +50,7 @@ class RuntimeService:
 
     def identify(self, context: Any) -> Identity:
         """Who calls. Raises `UNAUTHENTICATED`."""
-        given = {str(key): value for key, value in context.invocation_metadata() or ()}
-        return self._authenticator.identify(given)
+        return self._authenticator.identify(dict(context.invocation_metadata() or ()))
 
     # Messages
 
@@ -92,18 +92,30 @@ class RuntimeService:
 
     async def _send(self, message: Message, identity: Identity) -> Answer:
         """Carry a message out. Raises `Rejection`."""
-        with self.counts.message(message):
-            if message.sender not in ("", identity.sender):
-                raise Rejection(
-                    "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
-                )
+        began, is_accepted = time.perf_counter(), True
+        try:
+            self._check(message, identity)
             if not message.sender:
                 message = replace(message, sender=identity.sender)
-            starts = message.message_type == "SessionStart"
-            identity.check_mode(message.mode.strip(), starts=starts)
-            self._rates.check(identity.sender, starts=starts)
+            if (taken := self._runtime.take(message)) is not None:
+                return await taken.answer()
             sending = self._runtime.send(message, max_open=identity.max_open_sessions)
             return await self._carry_out(sending)
+        except Rejection:
+            is_accepted = False
+            raise
+        finally:
+            self.counts.answered(message, time.perf_counter() - began, is_accepted=is_accepted)
+
+    def _check(self, message: Message, identity: Identity) -> None:
+        """Raise `Rejection` unless this sender may send such a message now."""
+        if message.sender not in ("", identity.sender):
+            raise Rejection(
+                "UNAUTHENTICATED", f"the envelope names {message.sender}, not {identity.sender}"
+            )
+        starts = message.message_type == "SessionStart"
+        identity.check_mode(message.mode.strip(), starts=starts)
+        self._rates.check(identity.sender, starts=starts)
 
     async def _carry_out(self, work: Awaitable[Answer]) -> Answer:
         """Await work that goes on when the client leaves. Raises its `BattenError`."""
@@ -142,7 +154,7 @@ class RuntimeService:
     async def _visible(self, session_id: str, identity: Identity) -> Session:
         session = await self._runtime.find(session_id)
         if session is None:
-            raise Rejection("SESSION_NOT_FOUND", f"there is no session {session_id}")
+            raise not_found(session_id)
         panel = session.panel
         if not (
             identity.is_observer or identity.sender == panel.initiator or panel.has(identity.sender)

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 import urllib.request
+from hashlib import sha256
 from importlib import import_module
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ _GRACE_S = 3600.0
 """How long known keys serve when newer ones cannot be fetched."""
 _TIMEOUT_S = 5.0
 _RETRY_S = 5.0
+_MOST_VERIFIED = 1000
 DEFAULT_AUDIENCE = "macp-runtime"
 DEFAULT_ALGORITHMS = ("RS256", "ES256")
 KNOWN_ALGORITHMS = (*DEFAULT_ALGORITHMS, "HS256")
@@ -35,6 +37,14 @@ class JwtOptions(Struct, frozen=True, kw_only=True):
     jwks_url: str = ""
     fresh_s: float = FRESH_S
     """How long fetched keys are used before newer ones are looked for."""
+
+
+class _Verified(Struct, frozen=True):
+    """A token with a good signature."""
+
+    identity: Identity
+    kid: object
+    expires_at: float
 
 
 class JwtVerifier:
@@ -55,6 +65,8 @@ class JwtVerifier:
                 code="config",
             )
         self._keys: tuple[Any, ...] = ()
+        self._verified: dict[bytes, _Verified] = {}
+        """By the digest of the token; replaced together with the keys."""
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
         if options.jwks:
@@ -65,9 +77,22 @@ class JwtVerifier:
             raise CallerError("signed tokens need a JWKS: name a file or an address", code="config")
 
     def __call__(self, token: str) -> Identity:
+        verified, digest = self._verified, sha256(token.encode()).digest()
+        known = verified.get(digest)
+        if known is None or time.time() >= known.expires_at:
+            known = self._verify(token)
+            if len(verified) >= _MOST_VERIFIED:
+                verified.clear()
+            verified[digest] = known
+        else:
+            self._candidates(known.kid)  # the keys may have become too old
+        return known.identity
+
+    def _verify(self, token: str) -> _Verified:
         try:
             kid = self._jwt.get_unverified_header(token).get("kid")
-            return _identity(self._claims(token, self._candidates(kid)))
+            claims = self._claims(token, self._candidates(kid))
+            return _Verified(_identity(claims), kid, float(claims["exp"]))
         except Rejection:
             raise
         except Exception as error:  # every fault of a token is a refusal
@@ -114,6 +139,7 @@ class JwtVerifier:
         try:
             with urllib.request.urlopen(self._options.jwks_url, timeout=_TIMEOUT_S) as answer:
                 self._keys = self._read(answer.read(1 << 20).decode())
+            self._verified = {}
             self._fetched_at = time.monotonic()
         except (OSError, ValueError, CallerError) as error:
             _log.warning("the keys of signed tokens cannot be fetched: %s", error)

@@ -148,6 +148,7 @@ class KeyRing:
         self._looked_at = -_LOOK_EVERY_S
         self._keys: dict[str, StoredKey] = {}
         self._has_files = False
+        self._version = 0
         self._used: dict[str, float] = {}
 
     @property
@@ -155,6 +156,12 @@ class KeyRing:
         """Whether there is no key at all. With revoked or damaged files alone, no key works."""
         self._refresh()
         return not self._has_files and not self._others
+
+    @property
+    def version(self) -> int:
+        """Grows whenever the keys were read again."""
+        self._refresh()
+        return self._version
 
     def principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """The principal whose key the headers carry; None without a valid one."""
@@ -208,6 +215,7 @@ class KeyRing:
             else:
                 keys[key.id] = key
         self._keys, self._has_files = keys, bool(files)
+        self._version += 1
         self._stamp = stamp if now - stamp[0] > _SETTLED_NS else (-1, -1)
 
 
