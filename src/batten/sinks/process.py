@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from batten.control.pool import beat, leave_with_parent
@@ -58,6 +59,8 @@ def read_until_stopped(
 
     New ones begin with facts of `since`.
     """
+    # Importing it takes minutes in the idle class while all cores are busy.
+    import_module("batten.tools.guard")
     give_way()
     with asyncio.Runner(loop_factory=_loop) as runner:
         runner.run(_read(home, environ, settings, parent_pipe, since))
