@@ -130,3 +130,26 @@ def test_one_typing_error_in_a_command_finds_it(name: str) -> None:
         assert nearest(word, COMMANDS) == name
     assert len(missing) < 4 or nearest(missing, COMMANDS) == name
     assert nearest("zzzzzzzz", COMMANDS) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["serve", "--bogus"], "--bogus"),
+        (["serve", "--prot", "80"], "did you mean --port?"),
+        (["worker", "--modle", "x"], "did you mean --model?"),
+        (
+            ["hosted-runner", "--runner-session-id", "a", "--workspace-root", ".", "--bogus"],
+            "--bogus",
+        ),
+    ],
+)
+def test_a_mistyped_flag_of_a_server_is_told_in_its_name(
+    shell: Shell, argv: list[str], words: str
+) -> None:
+    shell.set(MAESTRO_WEB_REQUIRE_KEY="0")
+    said = shell(*argv)
+    assert said.code not in (0, None)
+    assert words in said.err
+    assert f"try: batten {argv[0]} --help" in said.err
+    assert not (shell.stage.home / "journal.db").exists()

@@ -113,10 +113,18 @@ def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
 
 
 def parse_headless(
-    argv: Sequence[str], environ: Mapping[str, str], protocol: str | None = None
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    protocol: str | None = None,
+    command: Parser | None = None,
 ) -> argparse.Namespace:
-    """The options of `batten headless`; with `protocol`, there is no `--protocol` flag."""
+    """The options of `batten headless`; with `protocol`, there is no `--protocol` flag.
+
+    `command` is that of another command whose further flags these are: errors speak of it.
+    """
     made = headless_parser(protocol)
+    if command is not None:
+        made.stand_in_for(command)
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     _check_permissions(made, options)
     _check_names(made, options, "resume")

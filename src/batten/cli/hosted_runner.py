@@ -105,7 +105,7 @@ def _serve(config: "RunnerConfig", flags: Sequence[str], environ: Mapping[str, s
     from batten.serve.http.server import ServeOptions, serve
 
     root = config.identity.workspace_root
-    options = parse_headless(flags, environ, "maestro")
+    options = parse_headless(flags, environ, "maestro", hosted_runner_parser())
     if options.resume or options.no_save or options.workspace:
         raise CallerError(
             "--resume, --no-save and --workspace are not for a runner: --maestro-session-id and"

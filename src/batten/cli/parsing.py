@@ -41,6 +41,12 @@ class Parser(argparse.ArgumentParser):
         self._optionals.title = "Flags"
         self._positionals.title = "Arguments"
         self.add_argument("-h", "--help", action="help", help="show this text")
+        self._others: list[str] = []
+
+    def stand_in_for(self, command: "Parser") -> None:
+        """Parse the flags that `command` left over, in its name; its own may be what was meant."""
+        self.prog = command.prog
+        self._others = list(command._option_string_actions)
 
     def print_help(self, file: Any = None) -> None:
         """Exits with 1 if it cannot be written; argparse itself would say nothing of it."""
@@ -62,7 +68,8 @@ class Parser(argparse.ArgumentParser):
         """The nearest flag to each unknown one, in words; empty if none is near."""
         from batten.cli.suggesting import nearest
 
-        known = [name for name in self._option_string_actions if name.startswith("--")]
+        names = (*self._option_string_actions, *self._others)
+        known = [name for name in names if name.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         near = [name for word in words if (name := nearest(word, known)) is not None]
         return f"; did you mean {' '.join(near)}?" if near else ""

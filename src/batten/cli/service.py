@@ -145,7 +145,7 @@ def run_worker(argv: list[str]) -> int:
         if options.for_callers:
             return _fork_for_callers(options, environ)
         # A worker with a single run commits on its own thread: nothing else waits for it.
-        opener = SessionOpener(_base(rest, environ), own_process=True)
+        opener = SessionOpener(_base(rest, environ, worker_parser()), own_process=True)
         log = log_to_stderr(Redactor.from_environment(environ).text)
         try:
             return asyncio.run(_work(opener, options))
@@ -184,7 +184,7 @@ def run_serve(argv: list[str]) -> int:
                 "--max-runs limits the workers of the service, and --workers 0 starts none; give"
                 " each `batten worker` its own --runs"
             )
-        return _serve(options, _base(rest, environ), rest, environ)
+        return _serve(options, _base(rest, environ, serve_parser()), rest, environ)
     except BattenError as error:
         return _refuse(error)
     except SystemExit as left:
@@ -212,10 +212,10 @@ def _policy(options: Namespace) -> "RetentionPolicy":
     )
 
 
-def _base(flags: Sequence[str], environ: Mapping[str, str]) -> SessionSpec:
+def _base(flags: Sequence[str], environ: Mapping[str, str], command: Parser) -> SessionSpec:
     """What runs of the service may do, as far as their clients do not ask for less."""
     redact_for_people.set(redacting(environ))
-    options = parse_headless(flags, environ, "maestro")
+    options = parse_headless(flags, environ, "maestro", command)
     return replace(headless_spec(options, environ), surface="hecate", notes=False)
 
 
