@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,8 +25,8 @@ _SECONDS = 1.5
 _FLOOR_SECONDS = 0.3
 _TURNS = 5
 """Of a row and its floor: others use the machine too."""
-_STARTS = 800
-"""Tasks to start; each can be started once."""
+_STARTS = 300
+"""Tasks to start in a turn; each can be started once."""
 
 
 class Floors:
@@ -134,9 +135,8 @@ async def writes(folder: str, workspace: str, bare: Floors) -> list[Row]:
             for clients in _CLIENTS
         ]
         for clients in _CLIENTS:
-            floor = await bare.at("/", clients), await bare.at("/insert", clients)
-            value = await _starts(port, create, clients)
-            found.append(_compared("start a task", value, clients, *floor))
+            starting = partial(_starts, port, create, clients)
+            found.append(await _beside("start a task", starting, clients, bare, stores=True))
         return found
     finally:
         stop(server)
@@ -176,7 +176,15 @@ async def states(folder: str, workspace: str, bare: Floors) -> list[Row]:
 async def row(
     what: str, port: int, ask: Ask, clients: int, bare: Floors, *, stores: bool = False
 ) -> Row:
-    """The rate of a request, beside that of the bare routes; in turns, the median of each."""
+    """The rate of a request, beside that of the bare routes."""
+    asking = partial(rate, port, ask, clients, _SECONDS / _TURNS)
+    return await _beside(what, asking, clients, bare, stores=stores)
+
+
+async def _beside(
+    what: str, measure: Callable[[], Awaitable[float]], clients: int, bare: Floors, *, stores: bool
+) -> Row:
+    """What `measure` finds beside the bare routes; in turns, the median of each."""
     floors: list[float] = []
     inserts: list[float] = []
     values: list[float] = []
@@ -185,7 +193,7 @@ async def row(
         if stores:
             await bare.at("/body", clients)
             inserts.append(await bare.at("/insert", clients))
-        values.append(await rate(port, ask, clients, _SECONDS / _TURNS))
+        values.append(await measure())
     storing = statistics.median(inserts) if stores else 0.0
     return _compared(what, statistics.median(values), clients, statistics.median(floors), storing)
 

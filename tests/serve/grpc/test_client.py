@@ -3,6 +3,7 @@ refusals.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -185,6 +186,27 @@ async def test_a_token_that_the_runtime_refuses_is_not_sent_again(tmp_path: Path
             service.answer = {"token": OBSERVER}
             assert await client.policies("")
             await client.close()
+
+
+async def test_a_new_client_does_not_wait_for_the_failed_attempt_of_another() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    first, second = (
+        GrpcRuntime(address, credentials_of(ControlPlaneSettings()), Dialling(timeout_s=10))
+        for _ in range(2)
+    )
+    with pytest.raises(RuntimeFault) as failed:
+        await first.policies("")
+    assert failed.value.code == "RUNTIME_UNAVAILABLE"
+    server = grpc.aio.server()
+    server.add_insecure_port(address)
+    await server.start()
+    with pytest.raises(RuntimeFault) as answered:
+        await second.policies("")
+    assert answered.value.code == "NOT_IMPLEMENTED"
+    for client in (first, second):
+        await client.close()
+    await server.stop(None)
 
 
 async def test_the_chain_ends_with_a_name_for_runtimes_in_development() -> None:

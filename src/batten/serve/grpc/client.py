@@ -46,6 +46,9 @@ _CLIENT = "macp-control-plane"
 _VERSIONS = ("1.0",)
 _LARGEST_MESSAGE = 64 * 1024 * 1024
 _OPTIONS = (
+    # Otherwise clients of one address share its connections, and a new one the pause after a
+    # failed attempt of another.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
