@@ -95,7 +95,7 @@ def _campaign(stage: Stage, kills: int, seed: int) -> None:
 def test_a_kill_at_any_moment_loses_nothing_seen_and_leaves_nothing_running(
     stage: Stage,
 ) -> None:
-    _campaign(stage, kills=16, seed=1)
+    _campaign(stage, kills=8, seed=1)
 
 
 @pytest.mark.soak
