@@ -1,7 +1,7 @@
 """Settings files of workspaces, read again only when one of them has changed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -12,7 +12,9 @@ from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
 
 _KEPT = 1024
-Stamp = tuple[tuple[int, int, int, int] | None, ...]
+_Folders = Mapping[str, list[str]]
+"""Files by their folder."""
+_Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class LayersOfWorkspaces:
@@ -26,35 +28,43 @@ class LayersOfWorkspaces:
         self._flag: str | None = None
         if spec.settings is not None and spec.settings.lstrip()[:1] != "{":
             self._flag = absolute(spec.settings, spec.cwd)
-        self._known: dict[str, tuple[list[str], Stamp, Settings]] = {}
+        self._known: dict[str, tuple[_Folders, _Stamp, Settings]] = {}
 
     def of(self, workspace: str) -> Settings:
         """The settings of a workspace. Raises `CallerError` for a file that cannot be read."""
         known = self._known.pop(workspace, None)
-        files = self._files(workspace) if known is None else known[0]
-        stamp = _stamp(files)
+        folders = self._folders(workspace) if known is None else known[0]
+        stamp = tuple(_stamps(folders))
         if known is None or known[1] != stamp:
-            known = files, stamp, settings_of_files(self._spec, workspace, self._home)
+            known = folders, stamp, settings_of_files(self._spec, workspace, self._home)
         self._known[workspace] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
         return known[2]
 
-    def _files(self, workspace: str) -> list[str]:
-        files = layer_files(workspace, self._home, self._spec.environ)
-        return files if self._flag is None else [*files, self._flag]
+    def _folders(self, workspace: str) -> _Folders:
+        found: dict[str, list[str]] = {}
+        for path in (*layer_files(workspace, self._home, self._spec.environ), self._flag):
+            if path:
+                found.setdefault(os.path.dirname(path), []).append(path)
+        return found
 
 
-def _stamp(paths: Sequence[str]) -> Stamp:
-    return tuple(map(_stamp_of, paths))
-
-
-def _stamp_of(path: str) -> tuple[int, int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _stamps(folders: _Folders) -> Iterable[tuple[int, int, int, int] | None]:
+    """What tells whether a file has changed. Most folders do not exist: one look serves for all
+    their files.
+    """
+    for folder, files in folders.items():
+        if len(files) > 1 and not os.path.isdir(folder):
+            yield None
+            continue
+        for path in files:
+            try:
+                found = os.stat(path)
+            except OSError:
+                yield None
+            else:
+                yield found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _tell_nobody(problem: str) -> None:
