@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,10 +30,14 @@ _QUEUED = facts.RunQueued("agent_loop", "m", "p", "/work", "in_place", None)
 _STARTED = facts.RunStarted("w", "2026-01-01T00:00:00.000Z")
 _FINISHED = facts.RunFinished("completed", 1, 0, 5)
 _RUNS = 10_000
-_ROUNDS = 9
+_PARTS = 9
+_TURNS = 20
+_RUNS_OF_A_TURN = 20
 _STARTS_S = 2.0
-_NONE, _ALL, _HANG, _CONTROL = KINDS = (
+_SETTLES_S = 0.2
+_NONE, _AGAIN, _ALL, _HANG, _CONTROL = KINDS = (
     "no sinks",
+    "no sinks, once more",
     "webhook and traces",
     "receivers that hang",
     "an unrelated program that uses as much CPU",
@@ -44,44 +48,40 @@ def rows() -> list[Row]:
     return [*latency_rows(), *export_rows()]
 
 
-class _Round(NamedTuple):
-    """One round: the waits for commits, and what other processes used of a core meanwhile."""
+def latency_rows(turns: int = _TURNS) -> list[Row]:
+    """Waiting for a commit without sinks, with good ones, with hanging ones, and beside a program
+    that only uses as much CPU as sinks do.
 
-    waits: list[float]
-    receivers: float
-    sinks: float = 0.0
-
-
-def latency_rows(events: int = 600) -> list[Row]:
-    """Waiting for a commit, alternately without sinks, with good ones, with hanging ones and beside
-    a program that only uses as much CPU as sinks do.
-
-    Each figure is the median of the rounds: what else the machine does comes and goes. The ratio
-    is the median of those to the round without sinks just before.
+    Each has a home of its own, all are measured in one run in short turns, and a process whose turn
+    it is not is stopped: whatever else the machine does affects all of them. What is measured twice
+    without sinks shows how far apart equal things are.
     """
-    rounds: dict[str, list[_Round]] = {kind: [] for kind in KINDS}
-    for _ in range(_ROUNDS):
+    return asyncio.run(_latencies(turns))
+
+
+async def _latencies(turns: int) -> list[Row]:
+    with ExitStack() as stack:
+        places = {kind: stack.enter_context(_Place(kind)) for kind in KINDS if kind != _CONTROL}
+        await asyncio.sleep(_STARTS_S)
+        first = places[_ALL]
+        for _ in range(3):
+            await first.turn()
+        places[_CONTROL] = stack.enter_context(_Place(_CONTROL, first.share()))
+        await asyncio.sleep(_STARTS_S)
+        for place in places.values():
+            place.forget()
+        for _ in range(turns):
+            for place in places.values():
+                await place.turn()
+        made: list[Row] = []
+        bare = _cuts(places[_NONE].waits)
         for kind in KINDS:
-            share = rounds[_ALL][-1].sinks if rounds[_ALL] else 0.0
-            with _home() as home:
-                rounds[kind].append(asyncio.run(_measured(home, kind, events, share)))
-    made: list[Row] = []
-    bare = [_cuts(one.waits) for one in rounds[_NONE]]
-    for kind in KINDS:
-        cuts = [_cuts(one.waits) for one in rounds[kind]]
-        for index, name in enumerate(("p50", "p99")):
-            value = statistics.median(cut[index] for cut in cuts)
-            pairs = zip(cuts, bare, strict=True)
-            ratio = statistics.median(one[index] / other[index] for one, other in pairs)
-            row = {"what": f"append, {kind}: {name}", "value": value * 1e3, "unit": "ms"}
-            made.append(row if kind == _NONE else {**row, "ratio": ratio})
-    for what, used in (
-        ("process of sinks", [one.sinks for one in rounds[_ALL]]),
-        ("receivers", [one.receivers for one in rounds[_ALL]]),
-    ):
-        share = statistics.median(used)
-        made.append({"what": f"CPU of the {what}", "value": share * 100, "unit": "% of a core"})
-    return made
+            cuts = _cuts(places[kind].waits)
+            for value, other, name in zip(cuts, bare, ("p50", "p99"), strict=True):
+                row = {"what": f"append, {kind}: {name}", "value": value * 1e3, "unit": "ms"}
+                made.append(row if kind == _NONE else {**row, "ratio": value / other})
+        share = {"value": first.share() * 100, "unit": "% of a core"}
+        return [*made, {"what": "CPU of the process of sinks", **share}]
 
 
 def _cuts(seconds: Sequence[float]) -> tuple[float, float]:
@@ -90,34 +90,63 @@ def _cuts(seconds: Sequence[float]) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
-async def _measured(home: str, kind: str, events: int, share: float) -> _Round:
-    journal = SqliteJournal.open(home)
-    with _Receiver(hangs=kind == _HANG) as receiver:
-        process = _beside(kind, home, receiver.url, share)
-        watched = [receiver.pid] if process is None else [receiver.pid, process.pid]
-        try:
-            await asyncio.sleep(_STARTS_S)
-            waits: list[float] = []
-            began, before = time.perf_counter(), [_cpu_s(pid) for pid in watched]
-            while len(waits) < events:
-                await _append(journal, waits)
-            took = time.perf_counter() - began
-            used = [_cpu_s(pid) - one for pid, one in zip(watched, before, strict=True)]
-            return _Round(waits, *(one / took for one in used))
-        finally:
-            if process is not None:
-                process.kill()
-                process.wait()
-            journal.close()
+class _Place:
+    """A journal, and a process beside it that works only in its turns."""
 
+    def __init__(self, kind: str, share: float = 0.0) -> None:
+        self._kind = kind
+        self._share = share
+        self._stack = ExitStack()
+        self.waits: list[float] = []
+        self._used_s = self._took_s = 0.0
 
-def _beside(kind: str, home: str, url: str, share: float) -> "subprocess.Popen[bytes] | None":
-    """What runs beside the appends."""
-    if kind == _NONE:
-        return None
-    if kind == _CONTROL:
-        return subprocess.Popen([sys.executable, "-m", "bench.sink_control", str(share)])
-    return _sinks(home, url)
+    def __enter__(self) -> "_Place":
+        stack, kind = self._stack, self._kind
+        home = stack.enter_context(_home())
+        self._journal = SqliteJournal.open(home)
+        stack.callback(self._journal.close)
+        self._process: subprocess.Popen[bytes] | None = None
+        if kind in (_ALL, _HANG):
+            receiver = stack.enter_context(_Receiver(hangs=kind == _HANG))
+            self._process = _sinks(home, receiver.url)
+        elif kind == _CONTROL:
+            command = [sys.executable, "-m", "bench.sink_control", str(self._share)]
+            self._process = subprocess.Popen(command)
+        if self._process is not None:
+            stack.callback(self._process.wait)
+            stack.callback(self._process.kill)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def forget(self) -> None:
+        """Begin to count."""
+        self.waits.clear()
+        self._used_s = self._took_s = 0.0
+        self._signal(signal.SIGSTOP)
+
+    def share(self) -> float:
+        """What the process used of a core in its turns."""
+        return self._used_s / self._took_s
+
+    async def turn(self) -> None:
+        """Append some runs beside the process."""
+        self._signal(signal.SIGCONT)
+        await asyncio.sleep(_SETTLES_S)
+        began, before = time.perf_counter(), self._cpu_s()
+        for _ in range(_RUNS_OF_A_TURN):
+            await _append(self._journal, self.waits)
+        self._took_s += time.perf_counter() - began
+        self._used_s += self._cpu_s() - before
+        self._signal(signal.SIGSTOP)
+
+    def _cpu_s(self) -> float:
+        return 0.0 if self._process is None else _cpu_s(self._process.pid)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
 
 
 async def _append(journal: SqliteJournal, waits: list[float]) -> None:
@@ -221,8 +250,8 @@ async def _export(
 
 def _typical_p99(waits: Sequence[float]) -> float:
     """The median over parts of the time, so that one stall of the disk does not decide it."""
-    size = len(waits) // _ROUNDS
-    parts = [waits[start : start + size] for start in range(0, size * _ROUNDS, size)]
+    size = len(waits) // _PARTS
+    parts = [waits[start : start + size] for start in range(0, size * _PARTS, size)]
     return statistics.median(_cuts(part)[1] for part in parts)
 
 

@@ -182,14 +182,14 @@ async def test_a_receiver_of_batches_that_takes_nothing_is_tried_with_one_messag
     assert {run: receiver.of(run) for run in runs} == {run: [0, 1, 2, 3, 4] for run in runs}
 
 
-def test_a_reader_rests_only_while_it_gains_on_runs_that_append() -> None:
-    used = iter((0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4, 0.5, 0.5))
-    pace = Pace(lambda: next(used))
-    pace.rest_s(128, 10_000)  # the first round shows where both are
+def test_a_reader_rests_while_runs_append_unless_it_would_fall_behind() -> None:
+    used = iter((0.0, 0.01, 0.02, 0.03, 0.04, 0.05))
+    pace = Pace(1000, lambda: next(used))
     found = [
-        pace.rest_s(256, 10_020),  # it gains
-        pace.rest_s(384, 10_020),  # the end was not looked at since
-        pace.rest_s(512, 10_020),  # nothing is appended any more
-        pace.rest_s(640, 10_200),  # more is appended than read
+        pace.rest_s(1128, 0.0),  # nothing is appended
+        pace.rest_s(1256, 10.0),  # a twentieth of a core is enough
+        pace.rest_s(1384, 400.0),  # it still reads twice of what is appended
+        pace.rest_s(1512, 10_000.0),  # more is appended than it can read
+        pace.rest_s(1512, 10.0),  # it only tried messages again
     ]
-    assert [round(one, 3) for one in found] == [0.2, 0.2, 0.0, 0.0]
+    assert [round(one, 3) for one in found] == [0.0, 0.19, 0.15, 0.0, 0.0]

@@ -15,11 +15,14 @@ from batten.sinks.store import SinkStore
 _LOOK_EVERY_S = 1.0
 """How often to look for sinks that came, changed or went, and for leases that became free."""
 _GATHER_S = 0.05
-"""How long facts gather before readers look again."""
+_LONGEST_GATHER_S = 1.0
+"""How long facts gather before readers look again: at least, and at most."""
 _QUIET_S = 2.0
 """How long there is no fact before the next one is awaited instead of looked for."""
-_REST = 2.0
-"""Rests of a reader that catches up while runs append, in terms of the CPU time it used."""
+_REST = 19.0
+"""Rests while runs append, in terms of the CPU time used: a twentieth of a core is used."""
+_AHEAD = 2.0
+"""A reader that catches up rests only as long as it reads so many times what runs append."""
 
 _log = logging.getLogger("batten.sinks")
 
@@ -34,11 +37,20 @@ class Wakeups:
     doubled the time that its own appends took.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        cpu: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._journal = journal
+        self._cpu = cpu
+        self._clock = clock
         self._waiting: set[asyncio.Event] = set()
         self.position = 0
         """The end of the journal, as it was last seen."""
+        self.rate = 0.0
+        """Facts a second that runs append."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -46,14 +58,23 @@ class Wakeups:
         while True:
             async with aclosing(self._journal.follow_feed(after=self.position)) as pages:
                 await anext(pages, None)
-            quiet_s = 0.0
-            while quiet_s < _QUIET_S:
-                position = await self._journal.position()
-                if position != self.position:
-                    self.position, quiet_s = position, 0.0
-                    self.wake()
-                await asyncio.sleep(_GATHER_S)
-                quiet_s += _GATHER_S
+            await self._look_until_quiet()
+
+    async def _look_until_quiet(self) -> None:
+        used_s, seen_at = self._cpu(), self._clock()
+        quiet_s = 0.0
+        while quiet_s < _QUIET_S:
+            position, now = await self._journal.position(), self._clock()
+            grown, self.position = position - self.position, position
+            self.rate = grown / max(now - seen_at, _GATHER_S)
+            seen_at = now
+            if grown:
+                quiet_s = 0.0
+                self.wake()
+            before, used_s = used_s, self._cpu()
+            pause_s = min(max(_GATHER_S, _REST * (used_s - before)), _LONGEST_GATHER_S)
+            await asyncio.sleep(pause_s)
+            quiet_s += pause_s
 
     def wake(self) -> None:
         for event in self._waiting:
@@ -80,22 +101,22 @@ class Pace:
     Even a process that gives way slows the core beside it: they share its caches.
     """
 
-    def __init__(self, now: Callable[[], float] = time.process_time) -> None:
-        self._now = now
-        self._used_s = now()
-        self._read = self._end = 0
-        self._grew = False
+    def __init__(self, read: int, cpu: Callable[[], float] = time.process_time) -> None:
+        """`read`: the cursor of the reader."""
+        self._cpu = cpu
+        self._used_s = cpu()
+        self._read = read
 
-    def rest_s(self, read: int, end: int) -> float:
-        """How long to rest after a round that read up to here, in a journal with this end. Not at
-        all while nothing is appended, or more than is read.
+    def rest_s(self, read: int, rate: float) -> float:
+        """How long to rest after a round that read up to here, while runs append so many facts a
+        second. Not at all while they append none, or so many that the reader would fall behind.
         """
-        used_s, self._used_s = self._now() - self._used_s, self._now()
+        before, self._used_s = self._used_s, self._cpu()
         gained, self._read = read - self._read, read
-        grown, self._end = end - self._end, end
-        # The end is looked at now and then: one round without news is not yet a pause of the runs.
-        is_growing, self._grew = grown > 0 or self._grew, grown > 0
-        return _REST * used_s if is_growing and gained > grown else 0.0
+        if not rate:
+            return 0.0
+        used_s = self._used_s - before
+        return max(0.0, min(_REST * used_s, gained / (_AHEAD * rate) - used_s))
 
 
 class Sinks:
@@ -163,7 +184,7 @@ class Sinks:
     async def _read(self, sink: Sink) -> None:
         reader = await open_reader(sink, self._journal, self._store, since=self._since)
         event = self._wakeups.add()
-        pace = Pace()
+        pace = Pace(reader.position)
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(_renewing(reader))
@@ -174,7 +195,7 @@ class Sinks:
                         if pause != 0:
                             longest = LEASE_S if pause is None else pause
                             await self._wakeups.wait(event, min(longest, LEASE_S))
-                        elif rest_s := pace.rest_s(reader.position, self._wakeups.position):
+                        elif rest_s := pace.rest_s(reader.position, self._wakeups.rate):
                             await asyncio.sleep(rest_s)
                 finally:
                     renewing.cancel()
