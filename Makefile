@@ -11,7 +11,10 @@ TYPESCRIPT := $(VENV)/.typescript
 # Tests wait for processes more than they compute; each file stays in one worker.
 JOBS ?= 3
 
-.PHONY: setup demo test check bench soak schemas prices clean
+# Otherwise each worker compiles every test anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo test check pyright mypy collect bench soak schemas prices clean
 
 setup: $(STAMP) $(TYPESCRIPT)
 
@@ -42,8 +45,18 @@ $(DEMO)/installed: requirements.txt demo/install.sh
 check: setup
 	$(BIN)/ruff format --check src tests bench examples scripts
 	$(BIN)/ruff check src tests bench examples scripts
-	$(BIN)/mypy
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target pyright mypy collect
+
+# These take a core for as long as the others together, and are printed one after the other.
+pyright:
 	$(BIN)/pyright
+
+mypy:
+	$(BIN)/mypy
+
+# Finds and compiles all tests, once for all workers.
+collect:
+	$(BIN)/python -m pytest --collect-only -qq > $(VENV)/collected || { cat $(VENV)/collected; false; }
 
 test: check
 	$(BIN)/python -m pytest -m "not soak" --numprocesses $(JOBS) --dist loadfile

@@ -73,8 +73,10 @@ def read(path: Path) -> Module:
     return Module(name, path, ast.parse(path.read_bytes()))
 
 
-MODULES = [read(path) for path in sorted((SOURCE / "batten").rglob("*.py"))]
-each_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    """All of them. A test goes through them itself: as tests of their own they are thousands."""
+    return [read(path) for path in sorted((SOURCE / "batten").rglob("*.py"))]
 
 
 def imported(module: Module) -> Iterator[str]:
@@ -145,46 +147,41 @@ def starts_loose_task(called: ast.expr) -> bool:
             return False
 
 
-@each_module
-def test_imports_point_up_the_list_of_rooms(module: Module) -> None:
-    assert rooms_imported(module) <= allowed(module.room)
+def test_imports_point_up_the_list_of_rooms(modules: list[Module]) -> None:
+    down = {module.name: rooms_imported(module) - allowed(module.room) for module in modules}
+    assert {name: rooms for name, rooms in down.items() if rooms} == {}
 
 
-@each_module
-def test_a_module_is_in_a_room_of_the_list(module: Module) -> None:
-    assert module.name == "batten" or module.room in {*ROOMS, *DOORS}
+def test_a_module_is_in_a_room_of_the_list(modules: list[Module]) -> None:
+    outside = {module.name for module in modules if module.room not in {*ROOMS, *DOORS}}
+    assert outside == {"batten"}
 
 
-@each_module
-def test_a_module_is_named_for_what_it_is(module: Module) -> None:
-    assert not NAMELESS & set(module.name.split("."))
+def test_a_module_is_named_for_what_it_is(modules: list[Module]) -> None:
+    assert [module.name for module in modules if NAMELESS & set(module.name.split("."))] == []
 
 
-@each_module
-def test_a_module_says_what_it_is(module: Module) -> None:
-    assert ast.get_docstring(module.tree)
+def test_a_module_says_what_it_is(modules: list[Module]) -> None:
+    assert [module.name for module in modules if not ast.get_docstring(module.tree)] == []
 
 
-@each_module
-def test_a_file_can_be_read_in_one_sitting(module: Module) -> None:
-    assert len(module.path.read_text("utf-8").splitlines()) <= MAX_FILE_LINES
+def test_a_file_can_be_read_in_one_sitting(modules: list[Module]) -> None:
+    lines = {one.name: len(one.path.read_text("utf-8").splitlines()) for one in modules}
+    assert {name: count for name, count in lines.items() if count > MAX_FILE_LINES} == {}
 
 
-@each_module
-def test_a_function_fits_a_screen(module: Module) -> None:
-    long = {name: lines for name, _, lines in functions(module.tree) if lines > MAX_FUNCTION_LINES}
-    assert long == {}
+def test_a_function_fits_a_screen(modules: list[Module]) -> None:
+    lines = {
+        f"{module.name}:{name}": count
+        for module in modules
+        for name, _, count in functions(module.tree)
+    }
+    assert {name: count for name, count in lines.items() if count > MAX_FUNCTION_LINES} == {}
 
 
-@each_module
-def test_tasks_are_started_in_groups(module: Module) -> None:
-    loose = {f"{module.name}:{function}" for function in loose_tasks(module.tree)}
-    assert loose <= set(LOOSE_TASKS)
-
-
-def test_every_task_allowed_outside_a_group_is_still_there() -> None:
-    loose = {f"{module.name}:{name}" for module in MODULES for name in loose_tasks(module.tree)}
-    assert set(LOOSE_TASKS) <= loose
+def test_tasks_are_started_in_groups_but_for_those_that_say_why(modules: list[Module]) -> None:
+    loose = {f"{module.name}:{name}" for module in modules for name in loose_tasks(module.tree)}
+    assert loose == set(LOOSE_TASKS)
     assert all(LOOSE_TASKS.values())
 
 

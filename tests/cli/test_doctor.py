@@ -1,7 +1,6 @@
 """`batten doctor`: each thing a run needs, found well and found missing."""
 
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from batten.cli.checks.machine import seconds_ahead
 from batten.models.probing import probe
 from tests.agent.stage import Stage, bash, say
 from tests.models.server import Fault, ModelServer, Reply
+from tests.ports import free_port
 from tests.session.processes import kill_after
 
 from .invoking import Json, Shell, serving
@@ -113,8 +113,7 @@ def test_the_provider_of_the_usual_model_is_judged(
 
 
 def test_silent_and_unreachable_providers_do_not_hold_up_the_others(shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        gone = f"http://127.0.0.1:{free.getsockname()[1]}"
+    gone = f"http://127.0.0.1:{free_port()}"
     with serving(shell, [[Fault.STALL]]):
         shell.set(GOOGLE_GEMINI_BASE_URL=gone, BATTEN_MODEL="google/gemini-2.5-flash")
         found = about(findings(shell, "--timeout", "0.2"), "provider")

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from tests.agent.acting import PIXEL
 from tests.agent.stage import Stage, Statement, bash, call, end, say
 from tests.cli.invoking import KEYS
 from tests.docs.pages import ROOT, Block, transcript
+from tests.ports import free_port
 
 PATIENCE_S = 120.0
 BIN = Path(sys.executable).parent
@@ -60,7 +60,7 @@ class Reader:
     def __init__(self, directory: Path, *, in_clone: bool) -> None:
         self._stage = stage = Stage(directory)
         self._earlier = 0
-        self._ports = {port: _free_port() for port in PORTS}
+        self._ports = {port: str(free_port()) for port in PORTS}
         self.workspace = stage.workspace
         self._model = stage.scenario(*_prompts())
         programs = directory / "bin"
@@ -149,11 +149,6 @@ class Reader:
             timeout=PATIENCE_S,
             check=False,
         )
-
-
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
 
 
 def _looks(turn: int) -> list[list[Statement]]:

@@ -1,6 +1,5 @@
 """A browser's own `EventSource` follows a run through a restart of the server."""
 
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from batten.journal.sqlite import SqliteJournal
 from tests.agent.stage import bash, end, say
+from tests.ports import free_port
 from tests.service.browser import browsing, chromium
 from tests.service.serving import Run, serving
 
@@ -26,12 +26,6 @@ window.until = done => new Promise(resolve => {
 });
 0
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def has(type_: str, count: int) -> str:

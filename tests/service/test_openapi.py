@@ -26,6 +26,7 @@ from batten.serve.http.openapi import openapi
 from batten.serve.http.published import published
 from tests.agent.stage import Stage, bash, call, end, say
 from tests.conftest import Tell
+from tests.ports import free_port
 from tests.serve.http.fuzzing import (
     CHECKED,
     LENGTH,
@@ -35,7 +36,6 @@ from tests.serve.http.fuzzing import (
     name_known,
     operations_of,
 )
-from tests.service.macp.plane import free_port
 
 PATIENCE_S = 60
 OPERATIONS = operations_of(openapi(published(), "1"))

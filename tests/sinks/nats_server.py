@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,6 +12,8 @@ from typing import Any, cast
 import msgspec
 import nats
 from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
+
+from tests.ports import free_port
 
 SERVER = str(Path(sys.executable).with_name("nats-server"))
 PATIENCE_S = 30
@@ -27,8 +28,7 @@ class NatsServer:
         self._flags = flags if token is None else (*flags, "--auth", token)
         self._token = token
         self._process: asyncio.subprocess.Process | None = None
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
 
     @property
     def url(self) -> str:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from batten.control.supervisor import Staff
 from batten.journal.sqlite import SqliteJournal
 from batten.sinks.contract import Message
+from batten.sinks.process import SinkProcess
 from batten.sinks.store import Entry, SinkStore
 from tests.agent.stage import Stage, end, say
 from tests.journal.given import FINISHED, started
@@ -126,3 +128,21 @@ async def test_the_process_of_sinks_runs_behind_everything_else(tmp_path: Path) 
         finally:
             process.terminate()
             assert await process.wait() == 0
+
+
+async def test_a_service_waits_only_a_moment_for_a_process_of_sinks_that_gets_no_core(
+    tmp_path: Path,
+) -> None:
+    """Stopped, it gets as little done as in the idle class of a busy machine."""
+    noted = tmp_path / "pid"
+    os.mkfifo(noted)
+    program = "import os, signal, sys; open(sys.argv[1], 'w').write(str(os.getpid()))"
+    stops = f"{program}; os.kill(os.getpid(), signal.SIGSTOP)"
+    staff = Staff(commands=((sys.executable, "-c", stops, str(noted)),), environ=dict(os.environ))
+    beside = SinkProcess(staff, str(tmp_path), {}, {"otel": {"endpoint": "http://127.0.0.1:9"}})
+    running = asyncio.ensure_future(beside.run())
+    pid = await asyncio.to_thread(noted.read_text)
+    running.cancel()
+    async with asyncio.timeout(staff.grace_s - 1):
+        await asyncio.wait([running])
+    assert not Path(f"/proc/{pid}").exists()

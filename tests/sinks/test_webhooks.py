@@ -38,6 +38,7 @@ from batten.sinks.webhooks.subscription import (
 )
 from batten.sinks.webhooks.transport import WebhookTransport
 from tests.journal.given import FINISHED, STARTED, new_run
+from tests.ports import free_port
 from tests.sinks.http_receiver import HttpReceiver, Received, http_receiver
 from tests.sinks.receiving import Clock, pass_time, settle
 
@@ -238,8 +239,7 @@ async def test_a_receiver_that_refuses_connections_and_comes_back(
     journal: SqliteJournal, store: SinkStore, clock: Clock
 ) -> None:
     clock.seconds = time.time()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     await run_of(journal, FINISHED)
     wanted = Subscription(id="t", url=f"http://127.0.0.1:{port}/", secrets=(Secret("s"),))
     sink = webhook(wanted, ALLOW, store)

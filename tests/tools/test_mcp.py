@@ -3,7 +3,6 @@
 import asyncio
 import os
 import select
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from batten.redact.redactor import Redactor
 from batten.tools.contract import ToolOutput
 from batten.tools.mcp import McpServers, tool_name
 from batten.tools.mcp_config import read_config
+from tests.ports import free_port
 from tests.tools.recording import RecordingContext
 
 SERVERS = str(Path(__file__).with_name("mcp_servers.py"))
@@ -210,9 +210,7 @@ async def test_a_server_ends_with_us_also_on_kill_9(tmp_path: Path) -> None:
 @asynccontextmanager
 async def listening(kind: str = "") -> AsyncGenerator[str, None]:
     """The origin of a server that listens on a port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     child = await asyncio.create_subprocess_exec(
         sys.executable, SERVERS, f"{kind}{port}", stderr=asyncio.subprocess.PIPE
     )

@@ -22,6 +22,7 @@ from batten.tools.contract import ToolOutput
 from batten.tools.outbound import Outbound, check_url
 from batten.tools.readable import MOST_HTML, readable
 from batten.tools.web import MOST_CHARACTERS, HttpRequest, WebFetch, WebSearch, web_tools
+from tests.ports import free_port
 from tests.tools.recording import RecordingContext
 from tests.tools.web_server import WebServer, web_server
 
@@ -191,9 +192,7 @@ async def test_a_broken_answer_is_a_typed_error(server: WebServer, answer: bytes
 
 
 async def test_a_closed_port_and_an_unknown_name_are_unreachable(server: WebServer) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     error = await failure(f"http://127.0.0.1:{port}/", Outbound(LOOPBACK))
     assert error.code == "unreachable"
     assert (await failure("http://nowhere.invalid/")).code == "unreachable"

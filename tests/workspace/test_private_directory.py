@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from batten.contract.errors import CallerError
-from batten.workspace.private_directory import PrivateDirectory
+from batten.workspace.private_directory import PrivateDirectory, scratch_directory
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +37,46 @@ def test_those_who_sweep_never_take_what_is_being_made(base: Path) -> None:
 def test_what_a_killed_process_left_empty_is_swept_up(base: Path) -> None:
     left = base / "batten-0123456789abcdef"
     left.mkdir(mode=0o700)
+    others = base / "batten-trust-0123"
+    others.mkdir(mode=0o700)
     asyncio.run(PrivateDirectory(os.environ["TMPDIR"]).remove())
-    assert not left.exists()
+    assert list(base.iterdir()) == [others]
+
+
+def test_scratch_of_a_killed_process_is_removed_whole_and_nothing_it_links_to(base: Path) -> None:
+    kept = base / "kept"
+    kept.mkdir()
+    (kept / "object").touch()
+    script = (
+        "import os, sys\n"
+        "from batten.workspace.private_directory import scratch_directory\n"
+        "with scratch_directory(sys.argv[1]) as path:\n"
+        "    os.symlink(sys.argv[2], f'{path}/objects')\n"
+        "    open(f'{path}/config', 'w').close()\n"
+        "    print(path, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        (sys.executable, "-c", script, str(base), str(kept)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holding:
+        assert holding.stdout is not None
+        left = Path(holding.stdout.readline().strip())
+        asyncio.run(PrivateDirectory(str(base)).remove())
+        assert (left / "config").exists()
+        holding.kill()
+        holding.wait(30)
+    asyncio.run(PrivateDirectory(str(base)).remove())
+    assert list(base.iterdir()) == [kept]
+    assert (kept / "object").exists()
+
+
+def test_scratch_is_removed_at_its_end(base: Path) -> None:
+    with scratch_directory(str(base)) as path:
+        Path(path, "config").touch()
+    assert list(base.iterdir()) == []
 
 
 def test_a_tmpdir_that_is_not_there_is_replaced_by_one_that_is(

@@ -26,7 +26,6 @@ _SOON_S = 5.0
 """A worker that ends within this time is replaced with a growing pause."""
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
-_GRACE_S = 10.0
 
 
 class Staff(Struct, frozen=True, kw_only=True):
@@ -39,6 +38,8 @@ class Staff(Struct, frozen=True, kw_only=True):
     """A worker that says nothing for so long is killed."""
     memory_mib: int = 0
     """A worker that needs more is replaced after its runs; 0 for no limit."""
+    grace_s: float = 10.0
+    """A worker that is asked to leave and has not ended after so long is killed."""
 
 
 class _Worker:
@@ -65,19 +66,22 @@ class _Worker:
             heard(beats)
             needed_mib = _memory_mib(self.process.pid)
             if staff.memory_mib and needed_mib > staff.memory_mib:
-                await self.leave(f"it needs {needed_mib} MiB, more than {staff.memory_mib}")
+                await self.leave(
+                    f"it needs {needed_mib} MiB, more than {staff.memory_mib}", staff.grace_s
+                )
                 return
 
-    async def leave(self, why: str) -> None:
+    async def leave(self, why: str, grace_s: float) -> None:
         """Ask it to finish or hand over its runs and to end; kill it if it does not."""
         _log.info("worker %d is asked to leave: %s", self.process.pid, why)
+        _leave_idle_class(self.process.pid)
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(_GRACE_S):
+            async with asyncio.timeout(grace_s):
                 await self.process.wait()
         except TimeoutError:
-            self.kill(f"it did not end within {_GRACE_S:g} s")
+            self.kill(f"it did not end within {grace_s:g} s")
 
     def kill(self, why: str) -> None:
         _log.warning("worker %d is killed: %s", self.process.pid, why)
@@ -157,10 +161,20 @@ class Supervisor:
     async def _end_all(self) -> None:
         async with asyncio.TaskGroup() as group:
             for worker in self._workers.values():
-                group.create_task(worker.leave("the service stops"))
+                group.create_task(worker.leave("the service stops", self._staff.grace_s))
         for worker in self._workers.values():
             await worker.process.wait()
         self._workers.clear()
+
+
+def _leave_idle_class(pid: int) -> None:
+    """Let a process run like any other, where we may: in the idle class even one that was killed
+    does not get to its end while all cores are busy.
+    """
+    with suppress(OSError):
+        for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+            if os.sched_getscheduler(thread) == os.SCHED_IDLE:
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _memory_mib(pid: int) -> int:

@@ -10,6 +10,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from msgspec.structs import replace
+
 from batten.control.pool import beat, leave_with_parent
 from batten.control.supervisor import Staff, Supervisor
 from batten.journal.contract import Journal
@@ -24,6 +26,9 @@ from batten.sinks.wanted import has_sinks
 _LOOK_EVERY_S = 1.0
 _NICENESS = 10
 """Where there is no idle class."""
+_STOP_S = 1.0
+"""In the idle class it may not get to its end while all cores are busy, and it loses nothing if it
+is killed: what was on its way is sent again."""
 
 
 def sink_settings(
@@ -134,7 +139,7 @@ class SinkProcess:
         self._home = home
         self._environ = environ
         self._settings = settings
-        self._supervisor = Supervisor(staff, lambda: None)
+        self._supervisor = Supervisor(replace(staff, grace_s=_STOP_S), lambda: None)
 
     async def begin(self, journal: Journal) -> None:
         """Let new sinks begin here: their process may start later than the first run."""

@@ -12,12 +12,13 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from signal import SIGKILL
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from typing import IO
 
 from msgspec import Struct
 
 from batten.workspace.environment import DEFAULT_PATH, command_environment
+from batten.workspace.private_directory import scratch_directory
 from batten.workspace.programs import find_program
 
 _LONGEST = 1024 * 1024
@@ -108,7 +109,7 @@ def open_git(
     `seconds` is for all its commands together. `own_names` limits what is seen of the working
     tree's git directory. `with_worktrees` shows git the list of working trees, to change it.
     """
-    with TemporaryDirectory(prefix="batten-git-") as aside:
+    with scratch_directory(environ.get("TMPDIR", "")) as aside:
         for folder in dict.fromkeys((found.own, found.common)):
             for name in os.listdir(folder):
                 link = os.path.join(aside, name)

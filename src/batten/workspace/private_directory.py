@@ -1,4 +1,4 @@
-"""A private temporary directory, removed on exit, or by a later process if ours was killed.
+"""Private temporary directories, removed on exit, or by a later process if ours was killed.
 
 A keeper empties its directory but cannot remove it: the parent is outside the sandbox.
 """
@@ -6,10 +6,14 @@ A keeper empties its directory but cannot remove it: the parent is outside the s
 import asyncio
 import fcntl
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from batten.contract.errors import CallerError
 
 _PREFIX = "batten-"
+_SCRATCH = "batten-scratch-"
+_ID_BYTES = 8
 
 
 class PrivateDirectory:
@@ -18,19 +22,14 @@ class PrivateDirectory:
     def __init__(self, temporary: str) -> None:
         """`temporary` is the directory that `TMPDIR` names, if any."""
         self._base = _base(temporary)
-        claim: int | None = None
-        while claim is None:
-            self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
-            try:
-                os.mkdir(self.path, 0o700)
-            except OSError as error:
-                raise CallerError(
-                    f"no temporary directory can be made in {self._base} ({error.strerror}):"
-                    " set TMPDIR to a directory that can be written",
-                    code="no_temporary_directory",
-                ) from error
-            claim = _claim(self.path)
-        self._claim = claim
+        try:
+            self.path, self._claim = _made(self._base, _PREFIX)
+        except OSError as error:
+            raise CallerError(
+                f"no temporary directory can be made in {self._base} ({error.strerror}):"
+                " set TMPDIR to a directory that can be written",
+                code="no_temporary_directory",
+            ) from error
 
     async def remove(self) -> None:
         """Remove the directory with its contents, and sweep up unlocked ones."""
@@ -43,6 +42,29 @@ class PrivateDirectory:
         finally:
             os.close(self._claim)
             _sweep(self._base)
+
+
+@contextmanager
+def scratch_directory(temporary: str) -> Generator[str]:
+    """A directory for files of our own, removed with its contents. If we are killed, the next user
+    of a private directory removes it. May raise `OSError`.
+    """
+    path, claim = _made(_base(temporary), _SCRATCH)
+    try:
+        yield path
+    finally:
+        _remove_whole(path)
+        os.close(claim)
+
+
+def _made(base: str, prefix: str) -> tuple[str, int]:
+    """A new directory, and the lock on it."""
+    while True:
+        path = os.path.join(base, prefix + os.urandom(_ID_BYTES).hex())
+        os.mkdir(path, 0o700)
+        claim = _claim(path)
+        if claim is not None:
+            return path, claim
 
 
 def _remove_whole(path: str) -> None:
@@ -72,21 +94,31 @@ def _claim(path: str) -> int | None:
 
 
 def _sweep(base: str) -> None:
+    """Remove what no process holds: whole if it was scratch, else if it is empty."""
     with os.scandir(base) as entries:
-        mine = [e.path for e in entries if e.name.startswith(_PREFIX) and _is_private(e)]
-    for path in mine:
+        ours = [entry for entry in entries if _is_ours(entry.name) and _is_private(entry)]
+    for entry in ours:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rmdir(path)
+            if entry.name.startswith(_SCRATCH):
+                _remove_whole(entry.path)
+            else:
+                os.rmdir(entry.path)
         except OSError:
             # In use, or not empty.
             continue
         finally:
             os.close(descriptor)
+
+
+def _is_ours(name: str) -> bool:
+    """Not those of others that begin alike, which hold no lock."""
+    prefix = _SCRATCH if name.startswith(_SCRATCH) else _PREFIX
+    return name.startswith(prefix) and len(name) == len(prefix) + 2 * _ID_BYTES
 
 
 def _is_private(entry: "os.DirEntry[str]") -> bool:

@@ -58,17 +58,17 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.number}:{case.line[:40]!r}")
-def test_a_line_has_the_verdict_of_the_corpus(case: Case, workspace: str) -> None:
-    decision = decide(shell(case.line), {}, rules=case.rules, mode="default", workspace=workspace)
-    assert decision.verdict == case.verdict, decision.reason
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.number}:{case.line[:40]!r}")
-def test_the_order_of_rules_does_not_matter(case: Case, workspace: str) -> None:
-    rules = case.rules[::-1]
-    decision = decide(shell(case.line), {}, rules=rules, mode="default", workspace=workspace)
-    assert decision.verdict == case.verdict
+def test_every_line_has_the_verdict_of_the_corpus(workspace: str) -> None:
+    """Whatever the order of the rules."""
+    wrong: list[str] = []
+    for number, rules, verdict, line in cases():
+        for ordered in (rules, rules[::-1]):
+            found = decide(shell(line), {}, rules=ordered, mode="default", workspace=workspace)
+            if found.verdict != verdict:
+                wrong.append(
+                    f"{number}: {line!r} is {found.verdict}, not {verdict}: {found.reason}"
+                )
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_corpus_has_at_least_500_lines() -> None:

@@ -3,7 +3,6 @@ refusals.
 """
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from batten.serve.grpc.credentials import (
 from batten.settings.control_plane import ControlPlaneSettings
 from tests.control.observer.elsewhere import OBSERVER, elsewhere
 from tests.models.test_http import certificate
+from tests.ports import free_port
 from tests.serve.grpc.running import grpc, running
 
 
@@ -189,8 +189,7 @@ async def test_a_token_that_the_runtime_refuses_is_not_sent_again(tmp_path: Path
 
 
 async def test_a_new_client_does_not_wait_for_the_failed_attempt_of_another() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     first, second = (
         GrpcRuntime(address, credentials_of(ControlPlaneSettings()), Dialling(timeout_s=10))
         for _ in range(2)

@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.coordination.published import sdk
+from tests.ports import free_port
 from tests.serve.grpc.running import grpc
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The runtime tells Prometheus what it does."""
 
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.coordination.published import sdk
+from tests.ports import free_port
 from tests.serve.grpc.running import Server, running
 
 
 @pytest.fixture
 def at() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

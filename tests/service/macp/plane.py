@@ -1,7 +1,6 @@
 """The control plane of a real `batten serve`, with the runtime beside it and the published SDK."""
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from batten.control.coordination.ids import journal_session
 from batten.protocols.macp.ids import run_uuid
 from tests.coordination.published import sdk
+from tests.ports import free_port
 from tests.serve.grpc.running import grpc
 from tests.serve.http.wire import Answer
 from tests.service.serving import PATIENCE_S, Service, serving
@@ -104,13 +104,6 @@ def finish(client: Any, session_id: str) -> None:
     session = sdk.DecisionSession(client, session_id=session_id)
     session.vote("p1", "APPROVE", **as_("ann"))
     session.commit(action="decision.selected", **COMMIT)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """Who may call the control plane and how often, and the shape of every refusal."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from batten.serve.http.keys import KeyStore
 from tests.agent.stage import Stage
+from tests.ports import free_port
 from tests.serve.http.wire import Answer, clients
 from tests.service.serving import PATIENCE_S, Service, serving
 
@@ -106,9 +106,7 @@ async def test_other_addresses_are_never_open(tmp_path: Path) -> None:
 
 
 async def test_port_is_where_it_listens_without_a_flag(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     stage = Stage(tmp_path, {"PORT": str(port)})
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "batten", "serve", "--no-runtime", "--workers", "0"),
