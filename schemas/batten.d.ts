@@ -612,8 +612,8 @@ export interface FeedList {
   object: "events";
   data: Array<StoredEvent>;
   /**
-   * The position of the last event here: pass it as `after_sequence` for the next page. Missing
-   * if the page is empty.
+   * The position up to which these are all: pass it as `after_sequence` for the next page.
+   * Missing if the page is empty and nothing follows, unless it was waited for.
    */
   next_after_sequence?: number;
 }

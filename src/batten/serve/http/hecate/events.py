@@ -105,13 +105,15 @@ async def feed(call: Call) -> Reply:
     limit = page_size(query.limit, _USUAL_FEED, _MOST)
     chosen = streams.FeedFilter(types_of(query), query.task_id or "")
     found: list[StoredLike] = []
-    position = start
+    position, is_end = start, False
     for _ in range(_STRETCHES):
         stretch = await _stretch(service.journal, chosen, position, limit - len(found))
         found += stretch.found
-        position = stretch.last
-        if len(found) == limit or stretch.is_end:
+        position, is_end = stretch.last, stretch.is_end
+        if len(found) == limit or is_end:
             break
+    if not found and is_end and query.wait is UNSET:
+        return Reply(streams.feed_list([]))
     if not found and query.wait is not UNSET:
         found, position = await _first_of_feed(service.journal, chosen, position, query.wait)
     if len(found) > limit:
