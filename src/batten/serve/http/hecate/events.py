@@ -21,6 +21,9 @@ _MOST = 500
 _USUAL_FEED = 200
 _LATELY = 500
 """Events that a new channel begins with: readers that come together share them."""
+RESUMED = (
+    ("Last-Event-ID", "The last `id` that a reader has; of this and the query the larger counts."),
+)
 _STRETCH = 4_000
 """Events looked at in one go: some milliseconds."""
 _STRETCHES = 250
@@ -212,6 +215,7 @@ ROUTES = (
         summary="The events of a run: a stream, or a list if a limit is given",
         tag="events",
         query=EventsQuery,
+        headers=RESUMED,
         reply=EventList,
         streams=True,
         errors=("not_found",),
@@ -224,6 +228,7 @@ ROUTES = (
         summary="The events of all runs, by position",
         tag="events",
         query=FeedQuery,
+        headers=RESUMED,
         reply=FeedList,
         timeout_s=90.0,
     ),
@@ -234,6 +239,7 @@ ROUTES = (
         summary="The events of all runs as a stream",
         tag="events",
         query=FeedQuery,
+        headers=RESUMED,
         streams=True,
     ),
 )
