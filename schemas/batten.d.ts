@@ -90,6 +90,23 @@ export interface ArtifactList {
   next_cursor?: string;
 }
 
+/**
+ * An artifact to create: the part `metadata` of a multipart request; its body is the part
+ * `body`.
+ */
+export interface ArtifactMetadata {
+  kind: "command_output" | "fetched_resource" | "file_snapshot" | "image" | "patch" | "search_results" | "tool_result_blob";
+  /** The run that it belongs to. */
+  run_id: string;
+  mime_type?: string;
+  /** Details of the kind. A patch needs `target_path`. */
+  metadata?: Record<string, unknown>;
+  /** The task of the run; another one is refused. */
+  task_id?: string;
+  tool_call_id?: string;
+  summary?: string;
+}
+
 /** Which artifacts to list. */
 export interface ArtifactQuery {
   kind?: "command_output" | "fetched_resource" | "file_snapshot" | "image" | "patch" | "search_results" | "tool_result_blob";
@@ -290,14 +307,6 @@ export interface Contribution {
   ts: string;
   vote?: "allow" | "deny";
   messageType?: string;
-}
-
-/** The body of `POST /runs/:id/artifacts`. */
-export interface CreateArtifact {
-  kind: "bundle" | "json" | "log" | "report" | "trace";
-  label: string;
-  uri?: string;
-  inline?: Record<string, unknown>;
 }
 
 /** A task to create. It does not run before it is started. */
@@ -612,8 +621,8 @@ export interface FeedList {
   object: "events";
   data: Array<StoredEvent>;
   /**
-   * The position of the last event here: pass it as `after_sequence` for the next page. Missing
-   * if the page is empty.
+   * The position up to which these are all: pass it as `after_sequence` for the next page.
+   * Missing if the page is empty and nothing follows, unless it was waited for.
    */
   next_after_sequence?: number;
 }
@@ -1800,6 +1809,18 @@ export interface batten_protocols_hecate_artifacts_Artifact {
   produced_by_tool_call_id?: string;
 }
 
+/** An artifact to create, with its body. */
+export interface batten_protocols_hecate_artifacts_CreateArtifact {
+  kind: "command_output" | "fetched_resource" | "file_snapshot" | "image" | "patch" | "search_results" | "tool_result_blob";
+  run_id: string;
+  mime_type?: string;
+  metadata?: Record<string, unknown>;
+  task_id?: string;
+  tool_call_id?: string;
+  summary?: string;
+  body_base64: string;
+}
+
 /** An artifact of a run. One that an agent's tools made has the journal's kind. */
 export interface batten_protocols_macp_artifacts_Artifact {
   id: string;
@@ -1809,6 +1830,14 @@ export interface batten_protocols_macp_artifacts_Artifact {
   uri?: string | null;
   inline?: unknown;
   createdAt: string;
+}
+
+/** The body of `POST /runs/:id/artifacts`. */
+export interface batten_protocols_macp_requests_CreateArtifact {
+  kind: "bundle" | "json" | "log" | "report" | "trace";
+  label: string;
+  uri?: string;
+  inline?: Record<string, unknown>;
 }
 
 /** What is known of the session that a run observes. */

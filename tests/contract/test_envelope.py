@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.contract.envelope import Envelope, decode, decode_fact, encode, payload, timestamp
+from batten.contract.envelope import (
+    Envelope,
+    decode,
+    decode_fact,
+    encode,
+    on_one_line,
+    payload,
+    timestamp,
+)
 from batten.contract.errors import PeerError
 from batten.contract.facts import Fact, RunCancelled, ToolInvoked, TurnStarted, Unknown
 
@@ -59,7 +67,7 @@ def test_an_unknown_type_passes_through_unchanged(data: dict[str, Any]) -> None:
     body = wire(type="weather.changed", data=data)
     envelope = decode(body)
     assert envelope.data == Unknown(type="weather.changed", data=data)
-    assert again(envelope) == body
+    assert again(envelope) == on_one_line(body)
 
 
 def test_an_unknown_fact_has_the_type_it_came_with() -> None:
@@ -174,6 +182,16 @@ def test_a_damaged_envelope_is_a_peer_error_or_other_data_but_never_a_crash(
         return
     assert isinstance(envelope.data, Fact)
     json.loads(again(envelope))
+
+
+@given(objects, st.sampled_from("\x85\u2028\u2029"))
+def test_an_envelope_is_one_line_for_every_reader_of_lines(
+    data: dict[str, Any], line_end: str
+) -> None:
+    said = {**data, f"key{line_end}": f"a{line_end}b é"}
+    body = again(decode(wire(type="weather.changed", data=said)))
+    assert len(body.decode().splitlines()) == 1
+    assert json.loads(body)["data"] == said
 
 
 def test_absent_ids_are_absent_from_the_wire() -> None:

@@ -6,7 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from batten.contract.errors import CallerError
-from batten.contract.facts import CostBudgetExceeded, RunFailed, RunFinished, RunQueued
+from batten.contract.facts import (
+    CostBudgetExceeded,
+    RunFailed,
+    RunFinished,
+    RunQueued,
+    RunResumedFromEvent,
+)
 from tests.agent.stage import Stage
 from tests.agent.test_costs import DONE, PRICES, TURN, step
 from tests.models.server import ModelServer, Reply
@@ -44,6 +50,33 @@ async def test_line_48_the_ceiling_counts_the_runs_before(stage: Stage) -> None:
         assert types.index("cost.budget_exceeded") < types.index("run.failed")
         exceeded = await service.fact(again.run_id, CostBudgetExceeded)
         assert exceeded.cumulative_cost_micros_usd == 3 * TURN
+
+
+async def test_a_budget_that_is_spent_exactly_ends_the_task(stage: Stage) -> None:
+    async with priced(stage, [DONE]) as service:
+        row = await service.run(**WANTED, budget_micros_usd=TURN)
+        assert (row.status, row.cost_micros_usd) == ("completed", TURN)
+        again = await service.tasks.go_on(str(row.task_id), row.run_id, "more", by=BY)
+        again = await service.ended(again.run_id)
+        assert (again.status, again.cost_micros_usd) == ("failed", 0)
+        exceeded = await service.fact(again.run_id, CostBudgetExceeded)
+        assert exceeded == CostBudgetExceeded(TURN, TURN, "halted")
+
+
+async def test_the_cost_before_a_run_is_that_of_the_runs_it_continues(stage: Stage) -> None:
+    async with priced(stage, [DONE]) as service:
+        first = await service.run(**WANTED)
+        task = str(first.task_id)
+        retried = await service.tasks.retry(task, first.run_id, by=BY)
+        await service.ended(retried.run_id)
+        second = await service.tasks.go_on(task, retried.run_id, "more", by=BY)
+        await service.ended(second.run_id)
+        third = await service.tasks.go_on(task, second.run_id, "more", by=BY)
+        await service.ended(third.run_id)
+        for run_id, prior in ((second.run_id, TURN), (third.run_id, 2 * TURN)):
+            queued = await service.fact(run_id, RunQueued)
+            resumed = await service.fact(run_id, RunResumedFromEvent)
+            assert (queued.prior_cost_micros_usd, resumed.prior_cost_micros_usd) == (prior, prior)
 
 
 async def test_line_48_a_run_that_waited_keeps_what_it_cost_before(stage: Stage) -> None:

@@ -199,6 +199,12 @@ async def test_pinned_artifacts_cannot_be_deleted_and_deleted_ones_are_gone(
     status = await service.ask("PATCH", path, {"status": "applied"})
     assert status.status == 400
 
+    # Its task is deleted with it, pinned or not.
+    path = f"/artifacts/{(await created(service, run))['id']}"
+    assert (await pin(True)).status == 200
+    assert (await service.ask("DELETE", run.task_path)).status == 204
+    assert (await service.ask("GET", path)).status == 404
+
 
 async def test_lists_have_filters_and_cursors(service: Service) -> None:
     first, second = await ran(service), await ran(service)

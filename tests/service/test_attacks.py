@@ -100,7 +100,7 @@ async def test_ids_that_are_none_are_not_found_and_lead_nowhere(
             check_tells_nothing(service, answer)
 
 
-@pytest.mark.parametrize("value", ["x", "-2", "1.5", "9" * 30, "0x10", "1;2", " ", "%00", "\u0661"])
+@pytest.mark.parametrize("value", ["x", "-2", "1.0", "9" * 30, "0x10", "1;2", " ", "%00", "\u0661"])
 async def test_forged_cursors_are_refused(service: Service, value: str) -> None:
     run = await ended(service)
     for path in (f"{run.path}/events", f"{run.path}/stream", "/events", "/events/stream"):

@@ -12,6 +12,8 @@ from tests.agent.stage import bash, call, end, say
 from tests.serve.http.wire import Answer
 from tests.service.serving import Json, Run, Service
 
+TOKEN = f"ghp_{'a1B2' * 9}"
+
 
 @pytest.fixture
 def flags() -> tuple[str, ...]:
@@ -113,7 +115,7 @@ async def test_an_applied_patch_is_written_and_told_with_its_author(
     assert (answer.json["data"]["status"], answer.json["data"]["path"]) == ("applied", "a.txt")
     assert (workspace / "a.txt").read_text() == "1\n"
     assert not (workspace / "new.txt").exists()
-    rejected = await review(service, run, second, "reject", reason="not this")
+    rejected = await review(service, run, second, "reject", reason=f"not this: {TOKEN}")
     assert rejected.json["data"]["status"] == "rejected"
     assert await proposed(service, run) == []
     events = await since(run, "run.finished")
@@ -129,7 +131,7 @@ async def test_an_applied_patch_is_written_and_told_with_its_author(
     changes = [event["data"] for event in events[1:]]
     assert [(c["old_value"], c["new_value"], c["by"], c["reason"]) for c in changes] == [
         ("proposed", "applied", "operator", "fine"),
-        ("proposed", "rejected", "operator", "not this"),
+        ("proposed", "rejected", "operator", "not this: ghp_<redacted>"),
     ]
     for patch, what in ((first, "apply"), (first, "reject"), (second, "apply")):
         again = await review(service, run, patch, what)

@@ -155,7 +155,9 @@ async def test_line_41_the_feed_is_selected_and_paged(service: Service) -> None:
         after = page["next_after_sequence"]
     ids = [event_id for page in pages for event_id in page]
     assert len(ids) == len(set(ids)) == sum([len(await run.events()) for run in runs])
-    assert await service.get("/events?task_id=nonesuch") == []
+    for nothing in ("task_id=nonesuch", "event_type=no.such"):
+        answer = await service.ask("GET", f"/events?{nothing}")
+        assert answer.json == {"object": "events", "data": []}
     for bad in ("after_sequence=x", "after_sequence=-2", "limit=0", "limit=x"):
         answer = await service.ask("GET", f"/events?{bad}")
         assert (answer.status, answer.error["type"]) == (400, "invalid_request")

@@ -98,6 +98,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...] = ()
     """Real paths of the directories to read and write beside the workspace."""
     workspace_mode: WorkspaceMode = "in_place"
+    stops_at_budget: bool = False
+    """Whether no call begins once the budget is spent exactly; otherwise one more may."""
     identity: dict[str, str] = {}
     """Ids of those its runs work for."""
     is_traced: bool = False

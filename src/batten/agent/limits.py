@@ -24,8 +24,17 @@ _LOOKS = 10
 class Limits:
     """This run's remaining turns and money. Money is counted per task, in the journal."""
 
-    def __init__(self, settings: RunSettings, recorder: Recorder, progress: Progress) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        recorder: Recorder,
+        progress: Progress,
+        *,
+        stops_at_budget: bool = False,
+    ) -> None:
+        """`stops_at_budget`: no call begins once the budget is spent exactly."""
         self._settings = settings
+        self._held_back = 1 if stops_at_budget else 0
         self._recorder = recorder
         self._progress = progress
         self._children = 0
@@ -43,7 +52,7 @@ class Limits:
             raise Halt("max_turns", f"the limit of {maximum} turns is reached")
 
     async def before_call(self, model: Model, input_tokens: int) -> None:
-        """Raise `Halt` if the task has spent more than its budget; reserve what the call may cost.
+        """Raise `Halt` if the task's budget is spent; reserve what the call may cost.
 
         An estimate refuses no call: the reservation is at most the remainder, and a run waits while
         the calls of others hold all of it. So only one call can cross the budget.
@@ -53,9 +62,10 @@ class Limits:
             return
         journal, run_id = self._recorder.journal, self._recorder.run_id
         most = self._most(model, input_tokens)
-        while await journal.reserve(task_id, run_id, most, budget) is None:
+        limit = budget - self._held_back
+        while await journal.reserve(task_id, run_id, most, limit) is None:
             spent = (await journal.spend(task_id)).cost_micros_usd
-            if spent > budget:
+            if spent > limit:
                 self._exceed(spent, budget)
             await self._wait_for_others(task_id)
 

@@ -68,7 +68,7 @@ class Loop:
         self.dispatch = Dispatch(
             deps, recorder, settings, toolbox, live_settings, hooks, progress.todos
         )
-        self._limits = Limits(settings, recorder, progress)
+        self._limits = Limits(settings, recorder, progress, stops_at_budget=deps.stops_at_budget)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
         self._blind: set[str] = set()

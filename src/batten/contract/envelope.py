@@ -51,7 +51,28 @@ _payloads: dict[str, msgspec.json.Decoder[Any]] = {}
 
 
 def encode(envelope: Envelope) -> bytes:
-    return _encoder.encode(envelope)
+    return on_one_line(_encoder.encode(envelope))
+
+
+def on_one_line(json: bytes) -> bytes:
+    """JSON that is one line for every reader of lines.
+
+    Many split text at these three characters too, `str.splitlines` among them. JSON has them only
+    in strings, where an escape means the same.
+    """
+    if json.isascii():
+        return json
+    for character, escaped in _LINE_ENDS:
+        if character in json:
+            json = json.replace(character, escaped)
+    return json
+
+
+_LINE_ENDS = (
+    ("\x85".encode(), rb"\u0085"),
+    ("\u2028".encode(), rb"\u2028"),
+    ("\u2029".encode(), rb"\u2029"),
+)
 
 
 def payload(fact: Fact) -> object:

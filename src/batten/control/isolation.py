@@ -8,7 +8,23 @@ from batten.wiring.spec import SessionSpec
 from batten.workspace.environment import DEFAULT_PATH
 from batten.workspace.keeper import Keeper
 from batten.workspace.keeper_channel import unusable_layers
-from batten.workspace.sandbox import Policy, find_bwrap
+from batten.workspace.sandbox import Policy, find_bwrap, layers_to_try
+
+_BY_FLAG = OsIsolation(kind="none", reason="the service was started with --sandbox none")
+
+
+def expected_isolation(base: SessionSpec, home: str) -> OsIsolation:
+    """The layer that is tried first: it takes a moment to find out whether it works."""
+    if base.sandbox == "none":
+        return _BY_FLAG
+    path = _bwrap(base, home)
+    layer = layers_to_try(base.sandbox, path)[0]
+    path = path if layer == "bwrap" else ""
+    return OsIsolation(kind=layer, path=path or "", reason="it has not been tried yet")
+
+
+def _bwrap(base: SessionSpec, home: str) -> str | None:
+    return find_bwrap(base.environ.get("PATH", DEFAULT_PATH), [os.path.realpath(home)])
 
 
 async def os_isolation(base: SessionSpec, home: str) -> OsIsolation:
@@ -22,10 +38,9 @@ async def os_isolation(base: SessionSpec, home: str) -> OsIsolation:
     finally:
         await keeper.close()
     if layer == "bwrap":
-        path = find_bwrap(base.environ.get("PATH", DEFAULT_PATH), [os.path.realpath(home)])
-        return OsIsolation(kind="bwrap", path=path or "")
+        return OsIsolation(kind="bwrap", path=_bwrap(base, home) or "")
     if base.sandbox == "none":
-        return OsIsolation(kind="none", reason="the service was started with --sandbox none")
+        return _BY_FLAG
     if base.sandbox == "landlock":
         weaker = "the service was started with --sandbox landlock"
     return OsIsolation(kind=layer, reason=weaker or "there is no bwrap on PATH")

@@ -90,13 +90,9 @@ class Patches:
         Raises `Conflict` unless they are proposed, `BaseChanged` that names the files with other
         content than expected, `CallerError` for a path that must not be written.
         """
+        review = self._clean(review)
         async with self._lock(run):
             rows = await self._proposed(run, choice)
-            for row in rows:
-                if is_unattended(row) and run.outcome is None:
-                    raise Conflict(
-                        f"{run.run_id} applies {row.artifact_id} itself", code="run_active"
-                    )
             root = await root_of(self._journal, run, self._keeper.home)
             bodies = [await self._exact(row) for row in rows]
             for body in bodies:
@@ -121,6 +117,7 @@ class Patches:
 
     async def reject(self, run: RunRow, choice: Choice, review: Review) -> list[ArtifactRow]:
         """Decide that proposed changes are not made."""
+        review = self._clean(review)
         async with self._lock(run):
             rows = await self._proposed(run, choice)
             await self._journal.append(
@@ -172,16 +169,26 @@ class Patches:
         mode = None if present is None else present.mode
         return patches.propose(place.shown, before, after, mode=mode)
 
+    def _clean(self, review: Review) -> Review:
+        """A decision whose reason has no known secret in it."""
+        reason = self._keeper.redactor.authored.text(review.reason)
+        return Review(by=review.by, reason=reason)
+
     async def _proposed(self, run: RunRow, choice: Choice) -> list[ArtifactRow]:
+        """Those that wait for a decision. Raises `Conflict` for one that its run applies itself."""
         rows = await self._chosen(run, choice)
-        if choice.artifact_id:
-            if rows[0].status != "proposed":
-                raise Conflict(
-                    f"patch {choice.artifact_id} is {rows[0].status}, not proposed",
-                    code="not_proposed",
-                )
-            return rows
-        return _some([row for row in rows if row.status == "proposed"], choice, "not_proposed")
+        if not choice.artifact_id:
+            rows = [row for row in rows if row.status == "proposed"]
+            rows = _some(rows, choice, "not_proposed")
+        elif rows[0].status != "proposed":
+            raise Conflict(
+                f"patch {choice.artifact_id} is {rows[0].status}, not proposed",
+                code="not_proposed",
+            )
+        for row in rows:
+            if is_unattended(row) and run.outcome is None:
+                raise Conflict(f"{run.run_id} applies {row.artifact_id} itself", code="run_active")
+        return rows
 
     async def _in_force(self, run: RunRow, choice: Choice) -> list[ArtifactRow]:
         rows = await self._chosen(run, choice)

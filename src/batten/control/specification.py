@@ -53,7 +53,8 @@ def executed(
     call = call_of(task, row.run_id)
 
     def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
-        deps = replace(parking(deps, settings), workspace_mode=row.workspace_mode)
+        deps = parking(deps, settings)
+        deps = replace(deps, workspace_mode=row.workspace_mode, stops_at_budget=True)
         if row.workspace_mode != "in_place":
             deps = replace(deps, before_end=_summarize(deps.workspace_path, base.environ))
         return deps if call is None else only(call)(deps, settings)

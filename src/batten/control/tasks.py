@@ -49,7 +49,7 @@ from batten.journal.workers import LEASE_S, is_gone, this_worker
 from batten.protocols.hecate.creation import concealed, named_source, raised_budget
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.session.history import envelopes_of, facts_of, prompts_of
+from batten.session.history import chain_cost, envelopes_of, facts_of, prompts_of
 from batten.session.takeover import end_idle
 from batten.wiring.spec import SessionSpec
 
@@ -431,9 +431,7 @@ class Tasks:
         else:
             path = origin.run.workspace_path
         provider, model = self._models.of(session.workspace_path, task)
-        spent = 0
-        if origin is not None:
-            spent = (await self.journal.spend(session.task_id)).cost_micros_usd
+        spent = 0 if origin is None else await chain_cost(self.journal, origin.run)
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,

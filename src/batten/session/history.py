@@ -50,6 +50,16 @@ async def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
     return rows[::-1]
 
 
+async def chain_cost(journal: Journal, run: RunRow) -> int:
+    """The cost of a run and of those that it continues, in millionths of a US dollar."""
+    rows = {row.run_id: row for row in await prompts_of(journal, run.session_id or "")}
+    cost, row = 0, rows.get(run.run_id)
+    while row is not None:
+        cost += row.cost_micros_usd
+        row = rows.get(row.prior_run_id or "")
+    return cost
+
+
 async def unfinished_run(journal: Journal, session_id: str) -> RunRow | None:
     """The session's last run, if it has no ending."""
     rows = await prompts_of(journal, session_id)

@@ -148,7 +148,7 @@ async def revert_patches(
     inverses = patches.revert(root, to_undo)
     kept = await _keep(journal, key, redactor, run.run_id, rows, bodies)
     patches.apply(root, inverses)
-    reason = redactor.text(reason)
+    reason = redactor.authored.text(reason)
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
     done += [
         facts.ToolMultiEditReverted(patch_artifact_ids=ids, reverted_by=by, reason=reason)

@@ -94,6 +94,20 @@ def check_routes(surface: Surface) -> None:
         assert set(route.errors) <= set(STATUS)
 
 
+def test_other_successes_forms_and_headers_of_artifacts_are_documented() -> None:
+    paths = openapi(published(), "1")["paths"]
+    create = paths["/hecate/v1/artifacts"]["post"]
+    assert {"200", "201", "409"} <= set(create["responses"])
+    answers = [create["responses"][status]["content"] for status in ("200", "201")]
+    assert answers[0] == answers[1]
+    assert set(create["requestBody"]["content"]) == {"application/json", "multipart/form-data"}
+    raw = paths["/hecate/v1/artifacts/{artifact_id}/raw"]["get"]
+    assert {"200", "206", "304", "416"} <= set(raw["responses"])
+    assert "content" not in raw["responses"]["304"]
+    named = [one["name"] for one in raw["parameters"] if one["in"] == "header"]
+    assert named == ["Range", "If-Range", "If-None-Match"]
+
+
 def test_an_operation_says_what_a_route_takes_and_gives() -> None:
     page = TOY["paths"]["/toy/boxes/{box}/notes/{note_id}"]["get"]
     shown = [(one["name"], one["in"], one["required"]) for one in page["parameters"]]

@@ -94,12 +94,18 @@ def _keys(is_session: bool) -> str:
 
 
 def obstacle(
-    fetch: Fetch, name: str, *, is_session: bool, prune: bool, gone: frozenset[str] = frozenset()
+    fetch: Fetch,
+    name: str,
+    *,
+    is_session: bool,
+    prune: bool,
+    only_ended: bool = False,
+    gone: frozenset[str] = frozenset(),
 ) -> Conflict | None:
     """Why a session cannot be deleted: a living process holds it, or a fork continues it.
 
-    `prune` also spares unfinished runs and pinned artifacts. `gone` are sessions to take for
-    deleted.
+    `only_ended` also spares unfinished runs, and `prune` pinned artifacts too. `gone` are sessions
+    to take for deleted.
     """
     for run_id, kind, ended_at, *lease in fetch(
         "SELECT run_id, kind, ended_at, worker_id, lease_until, lease_boot_ms FROM runs"
@@ -112,7 +118,7 @@ def obstacle(
                 f"{name} is in use: {held.worker_id} holds {run_id}; end that process first",
                 code="session_held",
             )
-        if prune and kind != "session" and ended_at is None:
+        if (prune or only_ended) and kind != "session" and ended_at is None:
             return Conflict(f"its run {run_id} is unfinished", code="run_unfinished")
     if prune:
         pinned = fetch(
@@ -157,7 +163,8 @@ def delete(
         lambda sql, bindings: db.execute(sql, bindings).fetchall(),
         name,
         is_session=is_session,
-        prune=prune or only_ended,
+        prune=prune,
+        only_ended=only_ended,
     )
     if problem is not None:
         raise problem

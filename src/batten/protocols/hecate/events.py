@@ -33,8 +33,8 @@ class FeedList(Struct, frozen=True, kw_only=True, tag_field="object", tag="event
 
     data: list[Event]
     next_after_sequence: int | UnsetType = UNSET
-    """The position of the last event here: pass it as `after_sequence` for the next page. Missing
-    if the page is empty."""
+    """The position up to which these are all: pass it as `after_sequence` for the next page.
+    Missing if the page is empty and nothing follows, unless it was waited for."""
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from batten.contract.envelope import on_one_line
 from batten.protocols.hecate.activity import Activity
 from batten.protocols.hecate.approvals import Approval
 from batten.protocols.hecate.artifacts import Artifact
@@ -67,5 +68,5 @@ def last_frames(snapshot: Snapshot) -> bytes:
 
 
 def _frame(event: bytes, snapshot: Snapshot) -> bytes:
-    data = msgspec.json.encode(SnapshotFrame(snapshot))
+    data = on_one_line(msgspec.json.encode(SnapshotFrame(snapshot)))
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (snapshot.sequence, event, data)

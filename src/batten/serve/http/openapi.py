@@ -91,7 +91,7 @@ class _Schemas:
     def __init__(self, rows: list[tuple[Surface, Route]]) -> None:
         types: list[Any] = []
         for surface, route in rows:
-            others = (type_ for _, type_ in route.other_replies)
+            others = (type_ for _, type_ in (*route.other_replies, *route.parts))
             found = (route.query, route.reply, surface.error_reply, body_type(route), *others)
             types += [one for one in found if one not in (None, bytes)]
         # Types such as `dict[str, int]` cannot be told apart by identity.
@@ -175,7 +175,18 @@ def _body(route: Route, schemas: _Schemas) -> Json:
         content: Json = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
     else:
         content = {"application/json": {"schema": schemas.of(type_)}}
+    if route.parts:
+        content["multipart/form-data"] = {"schema": _form(route, schemas)}
     return {"required": not route.body_optional, "content": content}
+
+
+def _form(route: Route, schemas: _Schemas) -> Json:
+    parts = {name: _content(type_, schemas) for name, type_ in route.parts}
+    return {"type": "object", "properties": parts, "required": list(parts)}
+
+
+def _content(type_: Any, schemas: _Schemas) -> Json:
+    return {"type": "string", "format": "binary"} if type_ is bytes else schemas.of(type_)
 
 
 def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
@@ -211,5 +222,11 @@ def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
                 "application/json": {"schema": {"anyOf": shapes} if told else shapes[0]},
             },
         }
+    for status, type_ in route.other_replies:
+        if str(status) not in responses:
+            other: Json = {"description": HTTPStatus(status).phrase, "headers": headers}
+            if type_ is not None:
+                other["content"] = {route.content_type: {"schema": _content(type_, schemas)}}
+            responses[str(status)] = other
     responses["431"] = {"description": "The request line and headers are too long. No body."}
     return responses

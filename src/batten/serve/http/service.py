@@ -32,9 +32,11 @@ from batten.wiring.opener import SessionOpener
 
 
 async def _tell_isolation(opener: SessionOpener, system: System) -> None:
-    """Let `/healthz` tell what confines commands, once that is known."""
-    from batten.control.isolation import os_isolation
+    """Let `/healthz` tell what confines commands; until it was tried, what should."""
+    from batten.control.isolation import expected_isolation, os_isolation
 
+    expected = expected_isolation(opener.base, opener.home)
+    system.sandbox = {"os_isolation": to_builtins(expected)}
     system.sandbox = {"os_isolation": to_builtins(await os_isolation(opener.base, opener.home))}
 
 

@@ -154,6 +154,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """Whether an empty body counts as `{}`."""
     body_type: Any = None
     """The type of a body that the handler checks itself, for the documentation."""
+    parts: tuple[tuple[str, Any], ...] = ()
+    """The parts of a body that may come as `multipart/form-data` too, for the documentation."""
     query: type[Struct] | None = None
     """Parameters that are not fields of it are ignored."""
     headers: tuple[tuple[str, str], ...] = ()

@@ -129,8 +129,10 @@ def _fields(type_: type[Struct]) -> tuple[inspect.Field, ...]:
 
 def _is(kind: inspect.Type, wanted: type[inspect.Type]) -> bool:
     """Whether a field takes nothing but this kind, or nothing at all."""
+    if isinstance(kind, inspect.Metadata):
+        return _is(kind.type, wanted)
     if isinstance(kind, inspect.UnionType):
-        return all(isinstance(one, wanted | inspect.NoneType) for one in kind.types)
+        return all(isinstance(one, inspect.NoneType) or _is(one, wanted) for one in kind.types)
     return isinstance(kind, wanted)
 
 

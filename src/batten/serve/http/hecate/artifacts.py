@@ -13,6 +13,7 @@ from batten.journal.filters import ArtifactFilters
 from batten.protocols.hecate.artifacts import (
     Artifact,
     ArtifactList,
+    ArtifactMetadata,
     ArtifactQuery,
     ArtifactReply,
     CreateArtifact,
@@ -216,9 +217,13 @@ ROUTES = (
         tag="artifacts",
         scope="operator",
         body=bytes,
+        body_type=CreateArtifact,
+        parts=(("metadata", ArtifactMetadata), ("body", bytes)),
+        headers=(("Idempotency-Key", "Names this request: its repetition creates nothing."),),
         reply=ArtifactReply,
         status=201,
-        errors=("not_found", "request_too_large", "quota_exceeded", "unsupported_media_type"),
+        other_replies=((200, ArtifactReply),),
+        errors=("not_found", "conflict", "quota_exceeded", "unsupported_media_type"),
         max_body=_LARGEST + (64 << 10),
         description="JSON with the body in `body_base64` (at most 1 MiB), or multipart/form-data"
         " with a part `metadata` and a part `body`. 200 with the artifact that is there if the run"
@@ -250,6 +255,12 @@ ROUTES = (
         tag="artifacts",
         reply=bytes,
         content_type=_BINARY,
+        headers=(
+            ("Range", "A single range of bytes, as `bytes=0-99`."),
+            ("If-Range", "The `ETag` that the range belongs to."),
+            ("If-None-Match", "`ETag`s that the client has."),
+        ),
+        other_replies=((206, bytes), (304, None)),
         errors=("not_found", "range_not_satisfiable"),
     ),
     Route(

@@ -21,6 +21,9 @@ _MOST = 500
 _USUAL_FEED = 200
 _LATELY = 500
 """Events that a new channel begins with: readers that come together share them."""
+RESUMED = (
+    ("Last-Event-ID", "The last `id` that a reader has; of this and the query the larger counts."),
+)
 _STRETCH = 4_000
 """Events looked at in one go: some milliseconds."""
 _STRETCHES = 250
@@ -105,13 +108,15 @@ async def feed(call: Call) -> Reply:
     limit = page_size(query.limit, _USUAL_FEED, _MOST)
     chosen = streams.FeedFilter(types_of(query), query.task_id or "")
     found: list[StoredLike] = []
-    position = start
+    position, is_end = start, False
     for _ in range(_STRETCHES):
         stretch = await _stretch(service.journal, chosen, position, limit - len(found))
         found += stretch.found
-        position = stretch.last
-        if len(found) == limit or stretch.is_end:
+        position, is_end = stretch.last, stretch.is_end
+        if len(found) == limit or is_end:
             break
+    if not found and is_end and query.wait is UNSET:
+        return Reply(streams.feed_list([]))
     if not found and query.wait is not UNSET:
         found, position = await _first_of_feed(service.journal, chosen, position, query.wait)
     if len(found) > limit:
@@ -210,6 +215,7 @@ ROUTES = (
         summary="The events of a run: a stream, or a list if a limit is given",
         tag="events",
         query=EventsQuery,
+        headers=RESUMED,
         reply=EventList,
         streams=True,
         errors=("not_found",),
@@ -222,6 +228,7 @@ ROUTES = (
         summary="The events of all runs, by position",
         tag="events",
         query=FeedQuery,
+        headers=RESUMED,
         reply=FeedList,
         timeout_s=90.0,
     ),
@@ -232,6 +239,7 @@ ROUTES = (
         summary="The events of all runs as a stream",
         tag="events",
         query=FeedQuery,
+        headers=RESUMED,
         streams=True,
     ),
 )

@@ -15,6 +15,7 @@ from batten.protocols.hecate.snapshots import MOST, last_frames, snapshot_frame,
 from batten.protocols.hecate.steps import StepList, StepReply
 from batten.protocols.hecate.streams import KEEP_ALIVE
 from batten.protocols.hecate.view import RunView
+from batten.serve.http.hecate.events import RESUMED
 from batten.serve.http.hecate.pages import page_of
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.tasks import RUN
@@ -125,6 +126,7 @@ ROUTES = (
         summary="The state of a run as a stream: the whole of it after each change",
         tag="steps",
         query=StateQuery,
+        headers=RESUMED,
         streams=True,
         errors=("not_found",),
     ),

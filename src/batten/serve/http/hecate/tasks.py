@@ -245,7 +245,7 @@ ROUTES = (
         tag="runs",
         scope="operator",
         reply=RunReply,
-        errors=("not_found", "conflict"),
+        errors=("not_found", "conflict", "model_not_configured", "workspace_invalid"),
     ),
     Route(
         method="POST",
@@ -257,7 +257,7 @@ ROUTES = (
         scope="operator",
         body=run_types.ResumeRun,
         reply=RunReply,
-        errors=("not_found", "conflict"),
+        errors=("not_found", "conflict", "model_not_configured"),
     ),
     Route(
         method="POST",
@@ -269,7 +269,7 @@ ROUTES = (
         scope="operator",
         body=run_types.ContinueRun,
         reply=RunReply,
-        errors=("not_found", "conflict"),
+        errors=("not_found", "conflict", "model_not_configured"),
         max_body=16 << 20,
     ),
     Route(
@@ -282,6 +282,6 @@ ROUTES = (
         scope="operator",
         body=run_types.RetryFromTurn,
         reply=RunReply,
-        errors=("not_found", "conflict"),
+        errors=("not_found", "conflict", "model_not_configured"),
     ),
 )
