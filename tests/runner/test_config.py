@@ -52,6 +52,12 @@ def test_a_flag_comes_before_a_variable(tmp_path: Path) -> None:
         "REMOTE_RUNNER_OWNER_INSTANCE_ID": "pod_variable",
     }
     config = resolve({"owner_instance_id": "pod_flag"}, environ)
+    listening = {**environ, "MAESTRO_HOSTED_RUNNER_LISTEN": "10.0.0.1:99", "PORT": "98"}
+    for flags, address in (({}, ("10.0.0.1", 99)), ({"port": "97"}, ("10.0.0.1", 97))):
+        told = resolve(flags, listening)
+        assert (told.host, told.port) == address
+    told = resolve({"host": "::1"}, listening)
+    assert (told.host, told.port) == ("::1", 99)
     assert config.identity.owner_instance_id == "pod_flag"
     assert config.identity.runner_session_id == "mrs_variable"
 
@@ -96,7 +102,8 @@ def test_a_key_is_wanted_unless_it_is_said_that_none_is(tmp_path: Path) -> None:
         resolve(flags, {})
     both = {"MAESTRO_WEB_API_KEY": "a", "MAESTRO_HOSTED_RUNNER_AUTH_TOKEN": "b"}
     assert resolve(flags, both).keys == ("a", "b")
-    assert resolve(flags, {**both, "MAESTRO_WEB_REQUIRE_KEY": "0"}).keys == ()
+    for no in ("0", "False", "off"):
+        assert resolve(flags, {**both, "MAESTRO_WEB_REQUIRE_KEY": no}).keys == ()
 
 
 def test_the_session_sees_what_was_resolved_and_no_key(tmp_path: Path) -> None:
