@@ -206,6 +206,7 @@ async def test_attachments_have_limits_of_their_own(stage: Stage) -> None:
         "pipe.txt": "it is no regular file",
         ".": "it is a directory",
         "a\0b": "",
+        "~\0b": "",
     }
     environ = {
         "MAESTRO_HEADLESS_MAX_ATTACHMENT_BYTES": "10",

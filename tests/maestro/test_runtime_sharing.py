@@ -314,6 +314,17 @@ async def test_a_connection_is_made_first_and_subscribed_later(stage: Stage) -> 
             await runtime.connect(ConnectAsk())
 
 
+async def test_a_client_that_reconnects_gets_all_messages_of_its_subscription(stage: Stage) -> None:
+    async with hosting(stage, DONE) as runtime, attending(runtime) as broken:
+        stream = runtime.attach(broken.subscription_id)
+        async with aclosing(stream):
+            await broken.rest()  # nobody has noticed yet that its connection is lost
+            again = Shim(runtime, stream, broken.subscribed)
+            assert [one["type"] for one in await again.prompt()] == [
+                *("response_start", "response_chunk", "response_end"),
+            ]
+
+
 async def test_what_is_no_message_is_refused(stage: Stage) -> None:
     async with hosting(stage, DONE) as runtime:
         with pytest.raises(PeerError, match="Unknown headless command type"):

@@ -28,7 +28,7 @@ from batten.protocols.maestro.registry import (
     Entitled,
     Registry,
 )
-from batten.protocols.maestro.roster import NO_CONNECTION, NO_SUBSCRIPTION, Gone, Timings
+from batten.protocols.maestro.roster import NO_CONNECTION, NO_SUBSCRIPTION, Gone, Most, Timings
 from batten.protocols.maestro.snapshot import RuntimeState
 from batten.protocols.maestro.vocabulary import RequestType
 from tests.protocols.sharing import Shared
@@ -69,6 +69,17 @@ def test_a_second_controller_is_refused_and_leaves_no_trace(registry: Registry) 
     assert refused.value.code == "controller_lease_held"
     with pytest.raises(Conflict, match=ALREADY_HELD):
         registry.connect(ConnectAsk())
+    assert registry.shown(RuntimeState()) == before
+
+
+def test_a_subscription_too_many_leaves_no_trace() -> None:
+    registry = Shared(most=Most(subscriptions=1)).registry
+    registry.subscribe(SubscribeAsk())
+    before = registry.shown(RuntimeState())
+    for subscribe in (registry.subscribe, registry.look_on):
+        with pytest.raises(CallerError) as refused:
+            subscribe(SubscribeAsk(take_control=True))
+        assert refused.value.code == "quota_exceeded"
     assert registry.shown(RuntimeState()) == before
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from batten.contract.errors import CallerError
+from batten.contract.identity import identity_of
 from batten.runner.config import VARIABLES, resolve
 
 KEY = {"MAESTRO_WEB_API_KEY": "k"}
@@ -52,6 +53,12 @@ def test_a_flag_comes_before_a_variable(tmp_path: Path) -> None:
         "REMOTE_RUNNER_OWNER_INSTANCE_ID": "pod_variable",
     }
     config = resolve({"owner_instance_id": "pod_flag"}, environ)
+    listening = {**environ, "MAESTRO_HOSTED_RUNNER_LISTEN": "10.0.0.1:99", "PORT": "98"}
+    for flags, address in (({}, ("10.0.0.1", 99)), ({"port": "97"}, ("10.0.0.1", 97))):
+        told = resolve(flags, listening)
+        assert (told.host, told.port) == address
+    told = resolve({"host": "::1"}, listening)
+    assert (told.host, told.port) == ("::1", 99)
     assert config.identity.owner_instance_id == "pod_flag"
     assert config.identity.runner_session_id == "mrs_variable"
 
@@ -96,7 +103,8 @@ def test_a_key_is_wanted_unless_it_is_said_that_none_is(tmp_path: Path) -> None:
         resolve(flags, {})
     both = {"MAESTRO_WEB_API_KEY": "a", "MAESTRO_HOSTED_RUNNER_AUTH_TOKEN": "b"}
     assert resolve(flags, both).keys == ("a", "b")
-    assert resolve(flags, {**both, "MAESTRO_WEB_REQUIRE_KEY": "0"}).keys == ()
+    for no in ("0", "False", "off"):
+        assert resolve(flags, {**both, "MAESTRO_WEB_REQUIRE_KEY": no}).keys == ()
 
 
 def test_the_session_sees_what_was_resolved_and_no_key(tmp_path: Path) -> None:
@@ -115,4 +123,20 @@ def test_the_session_sees_what_was_resolved_and_no_key(tmp_path: Path) -> None:
         "MAESTRO_WEB_REQUIRE_CSRF": "0",
         "MAESTRO_WEB_REQUIRE_KEY": "1",
         "MAESTRO_AGENT_DIR": f"{root}/.maestro/agent",
+    }
+
+
+def test_runs_of_the_session_name_their_runner_and_workspace(tmp_path: Path) -> None:
+    flags: dict[str, str | None] = {
+        "runner_session_id": "mrs_1",
+        "workspace_root": str(tmp_path),
+        "workspace_id": "ws_1",
+        "agent_run_id": "run_1",
+        "maestro_session_id": "sess_1",
+    }
+    assert identity_of(resolve(flags, KEY).exported) == {
+        "remote_runner_session_id": "mrs_1",
+        "workspace_id": "ws_1",
+        "agent_run_id": "run_1",
+        "session_id": "sess_1",
     }

@@ -116,6 +116,26 @@ async def test_a_directory_made_again_is_watched_again(top: ResolvedPath) -> Non
         assert Change("create", "src/again", False) in await until(watch, "src/again")
 
 
+async def test_names_that_are_not_utf8_are_left_out_and_all_others_reported(
+    top: ResolvedPath,
+) -> None:
+    base = os.fsencode(top.path)
+    os.mkdir(base + b"/d\xff")
+    async with watching(top, debounce_ms=10) as watch:
+        for number in range(3):  # each ends the watch below this one
+            Path(base.decode(), f"before{number}").touch()
+            os.close(os.open(base + b"/f\xfe%d" % number, os.O_CREAT))
+            Path(base.decode(), f"after{number}").touch()
+            await until(watch, f"after{number}")
+        os.makedirs(base + b"/new/in\xff")
+        os.close(os.open(base + b"/new/f\xfe", os.O_CREAT))
+        Path(top.path, "new/late").touch()
+        seen = await until(watch, "new/late")
+        Path(top.path, "last").touch()
+        seen += await until(watch, "last")
+    assert all(change.path.isascii() for change in seen)
+
+
 async def test_linked_directories_are_not_descended_into(top: ResolvedPath, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     os.symlink("../outside", f"{top.path}/link")

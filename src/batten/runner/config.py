@@ -37,7 +37,9 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 """The variables of each field; the first that is not blank counts."""
 
 _REQUIRED = ("runner_session_id", "workspace_root")
+_PATHS = ("workspace_root", "snapshot_root", "restore_manifest")
 _LONGEST = 512
+_LONGEST_PATH = 4096
 
 
 class RunnerConfig(Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Runn
     root = os.path.realpath(found["workspace_root"] or "")
     if not os.path.isdir(root):
         raise _wrong(f"{_flag('workspace_root')} {found['workspace_root']} is not a directory")
-    host, port = _address(found)
+    host, port = _address(flags, environ)
     identity = Identity(
         runner_session_id=found["runner_session_id"] or "",
         owner_instance_id=found["owner_instance_id"],
@@ -87,32 +89,42 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Runn
 def _value(name: str, flags: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
     given = (flags.get(name), *(environ.get(variable) for variable in VARIABLES[name]))
     value = next((text.strip() for text in given if text is not None and text.strip()), None)
-    if value is not None and (len(value) > _LONGEST or not value.isprintable()):
-        what = "no more than 512 printable characters"
+    longest = _LONGEST_PATH if name in _PATHS else _LONGEST
+    if value is not None and (len(value) > longest or not value.isprintable()):
+        what = f"no more than {longest} printable characters"
         raise _wrong(f"{_flag(name)} is {value[:80]!r}; it must be {what}")
     return value
 
 
-def _address(found: Mapping[str, str | None]) -> tuple[str, int]:
-    host, port = found["host"], found["port"]
-    listen = found["listen"]
-    if listen is not None:
-        before, colon, after = listen.rpartition(":")
-        host, port = (before or host, after) if colon else (host, listen)
-        if host is not None:
-            host = host.removeprefix("[").removesuffix("]")
+def _address(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[str, int]:
+    host, port = _named_address(flags, {})
+    if host is None or port is None:
+        also_host, also_port = _named_address({}, environ)
+        host, port = host or also_host, port or also_port
+    host = (host or DEFAULT_HOST).removeprefix("[").removesuffix("]")
     if port is None:
-        return host or DEFAULT_HOST, DEFAULT_PORT
+        return host, DEFAULT_PORT
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise _wrong(
             f"the port is {port!r}; it must be a number from 1 to 65535, or 0 for a free one"
         )
-    return host or DEFAULT_HOST, int(port)
+    return host, int(port)
+
+
+def _named_address(
+    flags: Mapping[str, str | None], environ: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """The host and the port, as far as they are named; `listen` before the other two."""
+    listen, host, port = (_value(name, flags, environ) for name in ("listen", "host", "port"))
+    if listen is None:
+        return host, port
+    before, _, after = listen.rpartition(":")
+    return before or host, after
 
 
 def _keys(environ: Mapping[str, str]) -> tuple[str, ...]:
     required = environ.get(_REQUIRE, "").strip().lower()
-    if required in ("0", "false", "no"):
+    if required in ("0", "false", "no", "off"):
         return ()
     keys = tuple(text for name in KEYS if (text := environ.get(name, "").strip()))
     if not keys:

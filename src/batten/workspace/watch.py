@@ -1,11 +1,13 @@
 """Watches a directory for created, modified, moved and deleted files, debounced.
 
-Each directory gets its own watch: a recursive one would follow links out of the workspace.
+Each directory gets its own watch: a recursive one would follow links out of the workspace. Names
+that are not UTF-8 cannot be reported, and nothing below such a directory is.
 """
 
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal
@@ -40,6 +42,8 @@ _EXCLUDED_NAMES = frozenset(
 _EXCLUDED_SUFFIX = ".log"
 _ADDED = 1
 """The number `watchfiles` uses for an added path."""
+_COARSE_NS = 10_000_000
+"""How far file times can lag behind the clock."""
 
 
 class Change(Struct, frozen=True):
@@ -103,13 +107,20 @@ class FileWatcher:
 
     def _run(self) -> None:
         """The thread that makes the blocking calls."""
+        from watchfiles._rust_notify import WatchfilesRustInternalError
+
         notify = None
         try:
             watched = _identity(self._base)
             notify = self._watching()
             self._tell(self._mark_started)
             while not self._stopping.is_set():
-                seen = notify.watch(4 * self._debounce_ms, self._debounce_ms, 0, self._stopping)
+                waits_since = time.time_ns()
+                try:
+                    seen = notify.watch(4 * self._debounce_ms, self._debounce_ms, 0, self._stopping)
+                except WatchfilesRustInternalError:  # a name is not UTF-8: it reports no more
+                    notify = self._renewed(notify, waits_since)
+                    continue
                 if not isinstance(seen, set):
                     break
                 notify = self._followed(notify, seen)
@@ -135,6 +146,14 @@ class FileWatcher:
                 if not os.path.isdir(self._base):
                     raise
                 # A subdirectory was deleted meanwhile: list them again.
+
+    def _renewed(self, notify: "RustNotify", waits_since: int) -> "RustNotify":
+        """Watch again, and report files that were written since: they count as new."""
+        self._stopping.wait(self._debounce_ms / 1000)
+        fresh = self._watching()
+        notify.close()
+        self._report((path, True) for path in _written_since(self._base, waits_since - _COARSE_NS))
+        return fresh
 
     def _followed(self, notify: "RustNotify", seen: set[tuple[int, str]]) -> "RustNotify":
         """Report the changes; watch new directories and report their contents. The old watch is
@@ -169,7 +188,7 @@ class FileWatcher:
         for full, new in sorted(found.items()):
             path = os.path.relpath(full, self._base)
             moved = self._moves.is_moved(full)
-            if path != "." and self._wanted(path):
+            if path != "." and _is_utf8(path) and self._wanted(path):
                 wanted.append((path, ("rename" if moved else "create") if new else "modify"))
         if wanted:
             self._tell(lambda: self._mark_seen(wanted))
@@ -218,9 +237,28 @@ def _directories(top: str) -> Iterable[str]:
         names[:] = [
             name
             for name in names
-            if name not in _EXCLUDED_NAMES and not os.path.islink(os.path.join(path, name))
+            if name not in _EXCLUDED_NAMES
+            and _is_utf8(name)
+            and not os.path.islink(os.path.join(path, name))
         ]
         yield from (os.path.join(path, name) for name in names)
+
+
+def _written_since(top: str, at_ns: int) -> Iterable[str]:
+    for directory in _directories(top):
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_ctime_ns >= at_ns:
+                        yield entry.path
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _typed(error: BaseException, path: str) -> BaseException:

@@ -74,6 +74,7 @@ class Registry(Roster):
         A client that connected as the controller and subscribes next may leave out its connection's
         id.
         """
+        self._check_room()
         if ask.connection_id is None:
             member = self._bootstrapped(ask)
         elif ask.connection_id in self._members:
@@ -87,6 +88,7 @@ class Registry(Roster):
 
         It inherits nothing. The caller unsubscribes it when the stream ends.
         """
+        self._check_room()
         hello = ask.hello()
         _check(None, hello, REFUSED_ON_ENTRY)
         return self._subscribe(self._meet(hello), ask)

@@ -229,9 +229,12 @@ class Roster:
         self._members[connection.connection_id] = member
         return member
 
-    def _listen(self, member: Member, subscription: Subscription) -> None:
+    def _check_room(self) -> None:
+        """Raise if there may be no further subscription."""
         if len(self._subscribed) >= self._most.subscriptions:
             raise _too_many("subscriptions", self._most.subscriptions)
+
+    def _listen(self, member: Member, subscription: Subscription) -> None:
         member.subscriptions[subscription.subscription_id] = subscription
         self._subscribed[subscription.subscription_id] = member
 

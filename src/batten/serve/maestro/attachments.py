@@ -64,9 +64,9 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
 
 
 def _load_one(path: str, cwd: str, limits: Limits, may_read: Callable[[str], bool]) -> Image | str:
-    full = os.path.join(cwd, os.path.expanduser(path))
-    kind = mimetypes.guess_type(full)[0] or ""
     try:
+        full = os.path.join(cwd, os.path.expanduser(path))
+        kind = mimetypes.guess_type(full)[0] or ""
         allowed = may_read(os.path.realpath(full))
     except (OSError, ValueError) as error:
         raise CallerError(f"it cannot be read: {error}"[:_LONGEST_SHOWN]) from error

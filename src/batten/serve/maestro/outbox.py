@@ -58,7 +58,7 @@ class Posted:
 
 
 class Mailbox:
-    """The messages that one subscription has not read yet. It has one reader at a time."""
+    """The messages that one subscription has not read yet. The newest reader gets them."""
 
     def __init__(self, outbox: "Outbox", subscription: Subscription, room: int) -> None:
         self._outbox = outbox
@@ -72,6 +72,14 @@ class Mailbox:
         """Messages were dropped, and the reader has not received the snapshot yet."""
         self._closed = False
         self._arrived = asyncio.Event()
+        self._readers = 0
+
+    def begin(self) -> int:
+        """The number of a new reader. The one before it has reached its end: its client may have
+        lost the connection, which takes a while to be noticed here."""
+        self._readers += 1
+        self._arrived.set()
+        return self._readers
 
     def recall(self, posted: Iterable[Posted]) -> None:
         """Begin with earlier messages."""
@@ -115,14 +123,17 @@ class Mailbox:
         posted = await self.next_posted(heartbeat_s)
         return None if posted is None else posted.envelope
 
-    async def next_posted(self, heartbeat_s: float | None = None) -> Posted | None:
-        """The next envelope with its encoding; None when the mailbox is closed and empty.
+    async def next_posted(
+        self, heartbeat_s: float | None = None, reader: int | None = None
+    ) -> Posted | None:
+        """The next envelope with its encoding; None when the mailbox is closed and empty, or has a
+        newer reader.
 
         A subscription with heartbeats receives one after `heartbeat_s` of silence.
         """
         beats = heartbeat_s is not None and self.subscription.wants_heartbeats
-        while (posted := self.queued()) is None:
-            if self._closed:
+        while (posted := self.queued(reader)) is None:
+            if self._closed or self._is_replaced(reader):
                 return None
             self._arrived.clear()
             try:
@@ -132,8 +143,10 @@ class Mailbox:
                 return Posted(HeartbeatEnvelope(cursor=self._outbox.cursor))
         return posted
 
-    def queued(self) -> Posted | None:
-        """The next envelope if there is one."""
+    def queued(self, reader: int | None = None) -> Posted | None:
+        """The next envelope if there is one for this reader."""
+        if self._is_replaced(reader):
+            return None
         if self._lagged:
             self._lagged = False
             return Posted(ResetEnvelope(reason="lagged", snapshot=self._outbox.snapshot()))
@@ -144,6 +157,9 @@ class Mailbox:
         posted, size = self._queue.popleft()
         self._bytes -= size
         return posted
+
+    def _is_replaced(self, reader: int | None) -> bool:
+        return reader not in (None, self._readers)
 
     def _heard(self, posted: Posted) -> Posted | None:
         """The message as this subscription receives it; None if it opted out."""

@@ -384,7 +384,10 @@ class Runtime:
 
 
 class Reading:
-    """A stream that is read; its subscription counts as attached until it is closed."""
+    """A stream that is read; its subscription counts as attached until it is closed.
+
+    It ends when another stream of its subscription begins.
+    """
 
     def __init__(
         self, registry: Registry, mailbox: Mailbox, temporary: Outbox | None = None
@@ -392,6 +395,7 @@ class Reading:
         """`temporary` is the outbox of a subscription that ends with its stream."""
         self._registry = registry
         self._mailbox = mailbox
+        self._number = mailbox.begin()
         self._temporary = temporary
         self._is_open = True
         self._subscription_id = mailbox.subscription.subscription_id
@@ -400,11 +404,11 @@ class Reading:
 
     async def next(self) -> Posted | None:
         """The next envelope; None at the end."""
-        return await self._mailbox.next_posted(HEARTBEAT_S)
+        return await self._mailbox.next_posted(HEARTBEAT_S, self._number)
 
     def queued(self) -> Posted | None:
         """The next envelope if it can be had without waiting."""
-        return self._mailbox.queued()
+        return self._mailbox.queued(self._number)
 
     def close(self) -> None:
         if not self._is_open:
