@@ -196,7 +196,7 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
                 "session.metadata.cancelCallback.bearer must be visible ASCII characters",
                 code="VALIDATION_ERROR",
             )
-    if not isinstance(metadata.get("cancellationDelegated", False), bool):
+    if not isinstance(metadata.get("cancellationDelegated"), bool | None):
         raise CallerError(
             "session.metadata.cancellationDelegated must be true or false", code="VALIDATION_ERROR"
         )

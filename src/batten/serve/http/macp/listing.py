@@ -13,7 +13,14 @@ _LARGEST = 2**53 - 1
 """Numbers that every client can read."""
 _MOST_TAGS = 100
 Status = Literal[
-    "queued", "starting", "binding_session", "running", "completed", "failed", "cancelled"
+    "queued",
+    "starting",
+    "binding_session",
+    "running",
+    "suspended",
+    "completed",
+    "failed",
+    "cancelled",
 ]
 
 
