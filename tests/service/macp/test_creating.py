@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from batten.contract.ids import from_uuid
@@ -183,6 +184,11 @@ async def test_d5_a_descriptor_that_is_none_is_refused_and_makes_nothing(
     for _ in range(70):
         deep = [deep]
     assert (await described.told("POST", "/runs", descriptor(metadata={"deep": deep})))[0] == 400
+    for path in ("/runs", "/runs/validate"):
+        answer = await described.service.request(
+            "POST", path, msgspec.json.encode(descriptor()), {"Content-Type": "text/plain"}
+        )
+        assert (answer.status, answer.json["errorCode"]) == (415, "VALIDATION_ERROR")
     assert (await described.get("/hecate/v1/tasks"))["data"] == []
 
 
