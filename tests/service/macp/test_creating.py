@@ -39,7 +39,9 @@ async def test_a_described_run_waits_for_its_session_and_becomes_it(
     assert running["startedAt"] >= queued["createdAt"]
     await described.decide(session_id)
     record = await described.until(run_id, "completed")
+    state = await described.get(f"/runs/{run_id}/state")
     assert record["metadata"]["finalAction"] == "decision.selected"
+    assert record["metadata"]["finalConfidence"] == state["decision"]["current"]["confidence"] == 1
     types = await described.types(run_id)
     assert types[:6] == [
         "run.created",
