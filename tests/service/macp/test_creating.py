@@ -158,7 +158,7 @@ REFUSED: dict[str, Any] = {
         metadata={"cancelCallback": {"url": "http://a/", "bearer": "a\nb"}}
     ),
     "delegation text": descriptor(metadata={"cancellationDelegated": "yes"}),
-    "large metadata": descriptor(metadata={"note": "x" * 200_000}),
+    "large tags": {**descriptor(), "execution": {"tags": ["x" * 200_000]}},
     "an array": [],
 }
 
@@ -191,7 +191,26 @@ async def test_d5_a_descriptor_that_is_none_is_refused_and_makes_nothing(
             "POST", path, msgspec.json.encode(descriptor()), {"Content-Type": "text/plain"}
         )
         assert (answer.status, answer.json["errorCode"]) == (415, "VALIDATION_ERROR")
+    large = await described.post("/runs/validate", REFUSED["large tags"])
+    assert (large["valid"], len(large["errors"])) == (False, 1)
     assert (await described.get("/hecate/v1/tasks"))["data"] == []
+
+
+async def test_a_large_descriptor_is_kept_whole_and_shown_without_its_largest_metadata(
+    described: DescribedPlane,
+) -> None:
+    metadata = {"environment": "prod", "note": "é" * 500_000, "cancellationDelegated": True}
+    body = descriptor(metadata=metadata)
+    assert (await described.post("/runs/validate", body))["valid"] is True
+    made = await described.create(body)
+    shown = (await described.get(f"/runs/{made['runId']}"))["metadata"]
+    asked = shown["executionRequest"]["session"]
+    assert asked["metadata"] == {**metadata, "note": "[left out: 1000002 bytes]"}
+    assert asked["participants"] == body["session"]["participants"]
+    cloned = await described.post(f"/runs/{made['runId']}/clone", {"tags": ["again"]})
+    for one in (made, cloned):
+        record = await described.post(f"/runs/{one['runId']}/cancel")
+        assert (record["status"], record["metadata"]["environment"]) == ("cancelled", "prod")
 
 
 async def test_session_ids_are_those_that_the_runtime_opens(described: DescribedPlane) -> None:
