@@ -110,7 +110,7 @@ ROUTES: tuple[Route, ...] = (
         body_type=RunDescriptor,
         headers=TRACED,
         status=202,
-        errors=("conflict",),
+        errors=("conflict", "unsupported_media_type"),
     ),
     Route(
         method="POST",
@@ -120,6 +120,7 @@ ROUTES: tuple[Route, ...] = (
         tag="runs",
         body=bytes,
         body_type=RunDescriptor,
+        errors=("unsupported_media_type",),
     ),
     Route(
         method="POST",
