@@ -224,6 +224,10 @@ def test_patterns_are_read_as_the_document_writes_them() -> None:
     assert redact({"a": ["sk-A1 and 123-45-6789", 3]}, good) == {
         "a": ["[REDACTED] and [REDACTED]", 3]
     }
+    # JavaScript names groups otherwise than Python.
+    good, bad = parse_patterns(r"(?<quote>['\"])pw\k<quote>,(?<=id=)\d+")
+    assert bad == []
+    assert redact("'pw' \"pw\" 'pw\" id=77", good) == "[REDACTED] [REDACTED] 'pw\" id=[REDACTED]"
 
 
 def test_a_run_of_our_agent_has_the_same_view() -> None:

@@ -60,6 +60,24 @@ async def test_option_a_asks_the_initiator_who_cancels_in_its_own_name(
     events = await described.get(f"/runs/{made['runId']}/events?type=session.state.changed")
     assert events["data"][-1]["data"]["by"] == "lead"
     assert (await described.types(made["runId"])).count("run.cancelled") == 1
+    log = await described.get(f"/audit?resourceId={made['runId']}&action=run.cancelled")
+    assert log["total"] == 1
+
+
+async def test_a_session_that_its_initiator_completes_when_asked_is_not_told_as_cancelled(
+    described: DescribedPlane,
+) -> None:
+    made: Json = {}
+
+    async def decide(asked: Asked) -> None:
+        await described.decide(made["sessionId"])
+
+    async with initiators(act=decide) as initiator:
+        made |= await running(described, cancelCallback={"url": initiator.url})
+        record = await described.post(f"/runs/{made['runId']}/cancel")
+    assert record["status"] == "completed"
+    log = await described.get(f"/audit?resourceId={made['runId']}&action=run.cancelled")
+    assert log["total"] == 0
 
 
 async def test_a_session_whose_initiator_agreed_and_did_nothing_is_cancelled_for_it(
@@ -152,7 +170,8 @@ async def test_cancels_at_the_same_time_end_a_run_once(described: DescribedPlane
 async def test_a_run_without_callback_or_delegation_is_not_cancelled(
     described: DescribedPlane,
 ) -> None:
-    made = await running(described)
+    nobody = {"cancelCallback": None, "cancellationDelegated": None}
+    made = await running(described, **nobody)
     path = f"/runs/{made['runId']}/cancel"
     assert await described.told("POST", path, {}) == (400, "VALIDATION_ERROR", NO_WAY)
     await described.decide(made["sessionId"])
@@ -238,7 +257,8 @@ async def test_a_clone_needs_a_descriptor_and_takes_no_other_fields(
 async def test_archiving_counts_once_in_any_status(described: DescribedPlane) -> None:
     made = await described.create()
     path = f"/runs/{made['runId']}"
-    first = await described.post(f"{path}/archive")
+    first, *others = await asyncio.gather(*(described.post(f"{path}/archive") for _ in range(5)))
+    assert others == [first] * 4
     assert (first["status"], first["tags"]) == ("queued", ["archived"])
     assert first["archivedAt"] == first["updatedAt"]
     assert await described.post(f"{path}/archive") == first
@@ -263,8 +283,9 @@ async def test_only_an_ended_run_is_deleted_with_its_views(described: DescribedP
     )
     await described.decide(made["sessionId"])
     await described.until(made["runId"], "completed")
-    answer = await described.service.request("DELETE", path)
-    assert (answer.status, answer.body) == (204, b"")
+    asked = (described.service.request("DELETE", path) for _ in range(5))
+    answers = {answer.status: answer for answer in await asyncio.gather(*asked)}
+    assert (answers[204].body, answers[404].json["errorCode"]) == (b"", "RUN_NOT_FOUND")
     assert await described.refused("GET", path) == (404, "RUN_NOT_FOUND")
     assert await described.refused("GET", f"{path}/state") == (404, "RUN_NOT_FOUND")
     assert await described.refused("DELETE", path) == (404, "RUN_NOT_FOUND")
@@ -323,6 +344,7 @@ async def test_a_session_is_suspended_and_resumed(described: DescribedPlane) -> 
     path = f"/runs/{made['runId']}"
     suspended = await described.post(f"{path}/suspend", {"reason": "lunch"})
     assert suspended["status"] == "suspended"
+    assert (await described.get("/runs?status=suspended"))["data"] == [suspended]
     assert (await described.get(f"{path}/state"))["run"]["status"] == "suspended"
     with pytest.raises(sdk.MacpAckError):
         await described.decide(made["sessionId"])

@@ -127,6 +127,13 @@ async def test_an_event_has_the_nested_envelope(service: Service) -> None:
     assert first["subject"] == {"kind": "run", "id": run_id}
     assert first["source"]["kind"] == "macp-control-plane"
     assert first["seq"] == 1
+    # A limit may be any number; an answer has 10,000 events at most.
+    largest = 2**53 - 1
+    page = await get(service, f"/events?limit={largest}")
+    assert (len(page["data"]), page["limit"]) == (page["total"], 10_000)
+    path = f"/runs/{run_id}/events"
+    assert await get(service, f"{path}?limit={largest}") == page["data"]
+    assert await get(service, f"{path}?afterSeq={largest}") == []
 
 
 @pytest.mark.parametrize(

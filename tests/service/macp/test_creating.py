@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from batten.contract.ids import from_uuid
@@ -38,7 +39,9 @@ async def test_a_described_run_waits_for_its_session_and_becomes_it(
     assert running["startedAt"] >= queued["createdAt"]
     await described.decide(session_id)
     record = await described.until(run_id, "completed")
+    state = await described.get(f"/runs/{run_id}/state")
     assert record["metadata"]["finalAction"] == "decision.selected"
+    assert record["metadata"]["finalConfidence"] == state["decision"]["current"]["confidence"] == 1
     types = await described.types(run_id)
     assert types[:6] == [
         "run.created",
@@ -155,7 +158,7 @@ REFUSED: dict[str, Any] = {
         metadata={"cancelCallback": {"url": "http://a/", "bearer": "a\nb"}}
     ),
     "delegation text": descriptor(metadata={"cancellationDelegated": "yes"}),
-    "large metadata": descriptor(metadata={"note": "x" * 200_000}),
+    "large tags": {**descriptor(), "execution": {"tags": ["x" * 200_000]}},
     "an array": [],
 }
 
@@ -183,7 +186,31 @@ async def test_d5_a_descriptor_that_is_none_is_refused_and_makes_nothing(
     for _ in range(70):
         deep = [deep]
     assert (await described.told("POST", "/runs", descriptor(metadata={"deep": deep})))[0] == 400
+    for path in ("/runs", "/runs/validate"):
+        answer = await described.service.request(
+            "POST", path, msgspec.json.encode(descriptor()), {"Content-Type": "text/plain"}
+        )
+        assert (answer.status, answer.json["errorCode"]) == (415, "VALIDATION_ERROR")
+    large = await described.post("/runs/validate", REFUSED["large tags"])
+    assert (large["valid"], len(large["errors"])) == (False, 1)
     assert (await described.get("/hecate/v1/tasks"))["data"] == []
+
+
+async def test_a_large_descriptor_is_kept_whole_and_shown_without_its_largest_metadata(
+    described: DescribedPlane,
+) -> None:
+    metadata = {"environment": "prod", "note": "é" * 500_000, "cancellationDelegated": True}
+    body = descriptor(metadata=metadata)
+    assert (await described.post("/runs/validate", body))["valid"] is True
+    made = await described.create(body)
+    shown = (await described.get(f"/runs/{made['runId']}"))["metadata"]
+    asked = shown["executionRequest"]["session"]
+    assert asked["metadata"] == {**metadata, "note": "[left out: 1000002 bytes]"}
+    assert asked["participants"] == body["session"]["participants"]
+    cloned = await described.post(f"/runs/{made['runId']}/clone", {"tags": ["again"]})
+    for one in (made, cloned):
+        record = await described.post(f"/runs/{one['runId']}/cancel")
+        assert (record["status"], record["metadata"]["environment"]) == ("cancelled", "prod")
 
 
 async def test_session_ids_are_those_that_the_runtime_opens(described: DescribedPlane) -> None:

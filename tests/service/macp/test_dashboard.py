@@ -40,6 +40,14 @@ async def test_the_overview_has_all_parts_and_is_never_stale(service: Service) -
     assert shown["kpis"]["failedRuns"] == 1
     assert shown["charts"]["errorClasses"] == {"labels": ["timeout"], "data": [1]}
     assert shown["charts"]["perScenario"] == {"labels": ["s-1"], "data": [3]}
+    await write_runs(
+        service.stage.home, session(descriptor(scenario="Fraud@1.2")), session(descriptor())
+    )
+    shown = await get(service, "/dashboard/overview")
+    assert shown["charts"]["perScenario"] == {
+        "labels": ["s-1", "Fraud@1.2", "unknown"],
+        "data": [3, 1, 1],
+    }
 
 
 async def test_windows_and_ranges(service: Service) -> None:
@@ -88,9 +96,12 @@ async def test_a_bad_value_is_a_400(service: Service, query: str) -> None:
 
 async def test_d31_agents_have_real_numbers(service: Service) -> None:
     assert await get(service, "/dashboard/agents/metrics") == []
+    # The published signal has no field for it: its data has.
+    data = json_text(confidence=0.85).encode()
+    published = said("ann", "Signal", signal_type="risk", data=data)
     await write_runs(
         service.stage.home,
-        session(descriptor(), SIGNAL, SIGNAL),
+        session(descriptor(), SIGNAL, published),
         session(descriptor(), SIGNAL, said("ben", "Note", b"x")),
     )
     ann = {"participantId": "ann", "runs": 2, "messages": 3, "signals": 3}

@@ -95,6 +95,11 @@ async def test_created_after_and_before_are_strict(service: Service, ids: dict[s
     assert (await listed(service, ids, f"createdBefore={inside}"))[-1:] == ["done"]
     assert "failed" in await listed(service, ids, f"createdBefore={inside}")
     assert len(await listed(service, ids, "createdAfter=2020-01-31")) == 4
+    # An offset whose plus was not encoded, and the last instant that Python has.
+    assert len(await listed(service, ids, "createdAfter=2020-01-31T12:00:00+01:00")) == 4
+    assert len(await listed(service, ids, "createdBefore=9999-12-31T23:59:59.999999")) == 4
+    last = "from=2020-01-31&to=9999-12-31T23:59:59.999999Z"
+    assert (await get(service, f"/dashboard/overview?{last}"))["kpis"]["totalRuns"] == 5
 
 
 async def test_pages_follow_each_other(service: Service, ids: dict[str, str]) -> None:

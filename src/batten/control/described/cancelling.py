@@ -64,8 +64,8 @@ class Cancelling:
         metadata: dict[str, Any] = session.get("metadata", {})
         if metadata.get("cancellationDelegated") is True:
             await self._delegate(row, reason)
-        elif "cancelCallback" in metadata:
-            callback = msgspec.convert(metadata["cancelCallback"], Callback)
+        elif (given := metadata.get("cancelCallback")) is not None:
+            callback = msgspec.convert(given, Callback)
             await self._ask_initiator(row, callback, reason)
             # The initiator cancels its session in its own name; one that did not open it cannot.
             if row.worker_id and (await self._settled(row)).outcome is not None:

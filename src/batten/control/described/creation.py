@@ -24,6 +24,7 @@ from batten.journal.sqlite.upkeep import delete_session
 from batten.protocols.macp.descriptor import (
     CloneRun,
     RunDescriptor,
+    abridged,
     check_session_id,
     cloned,
     concealed,
@@ -32,7 +33,7 @@ from batten.settings.control_plane import ControlPlaneSettings
 
 KINDS = ("embedded", "rust", "agent")
 LARGEST_DESCRIPTOR = 192 * 1024
-"""Bytes of a descriptor: it is one fact, and views of the run hold it."""
+"""Bytes of a descriptor in its fact, which views of the run hold; a larger one is sealed whole."""
 
 
 class Made(Struct, frozen=True):
@@ -70,7 +71,7 @@ class _Described(Struct, frozen=True):
             self.record(recorder)
 
     def record(self, recorder: Recorder) -> None:
-        """Record it without secrets; the exact descriptor is sealed if it has any."""
+        """Record it without secrets; the exact descriptor is sealed if it is another."""
         clean = redact_fact(self.fact, recorder.redactor)
         assert isinstance(clean, MacpRunDescribed)
         if msgspec.json.encode(clean.descriptor) != self.exact:
@@ -125,7 +126,7 @@ class DescribedRuns:
     async def check(self, descriptor: RunDescriptor) -> list[str]:
         """Why `create` would refuse a descriptor."""
         found: list[str] = []
-        for check in (check_session_id, check_kind, check_callback, _check_agent):
+        for check in (check_session_id, check_kind, check_callback, _check_agent, _check_size):
             try:
                 check(descriptor)
             except CallerError as error:
@@ -165,13 +166,8 @@ class DescribedRuns:
         exact = msgspec.to_builtins(descriptor)
         exact["session"]["sessionId"] = session_id
         encoded = msgspec.json.encode(exact)
-        if len(encoded) > LARGEST_DESCRIPTOR:
-            raise CallerError(
-                f"the descriptor takes {len(encoded)} bytes; at most {LARGEST_DESCRIPTOR} are kept",
-                code="VALIDATION_ERROR",
-            )
         settings = self._settings
-        shown = concealed(exact)
+        shown = abridged(concealed(exact), LARGEST_DESCRIPTOR)
         fact = MacpRunDescribed(
             session_id=session_id,
             descriptor=shown,
@@ -279,6 +275,10 @@ def check_callback(descriptor: RunDescriptor) -> None:
 def _check_agent(descriptor: RunDescriptor) -> None:
     if descriptor.runtime.kind == "agent":
         task_of(descriptor, by="")
+
+
+def _check_size(descriptor: RunDescriptor) -> None:
+    abridged(msgspec.to_builtins(descriptor), LARGEST_DESCRIPTOR)
 
 
 def is_elsewhere(descriptor: RunDescriptor, settings: ControlPlaneSettings) -> bool:

@@ -172,7 +172,7 @@ def read_numbers(db: Database, query: Query) -> Dated:
                 decision_outcome=reading.marks("decision.finalized"),
                 throughput=reading.throughput(),
                 error_classes=reading.top("coalesce(error_code, 'UNKNOWN')", "status = 'failed'"),
-                per_scenario=reading.top("coalesce(source_ref, 'unknown')", "1"),
+                per_scenario=reading.top("coalesce(scenario, 'unknown')", "1"),
             ),
         ),
         reading.until_ms(),

@@ -14,13 +14,13 @@ from batten.protocols.macp import normaliser, projection
 from batten.protocols.macp.emitting import NormaliserState
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.json_values import number_of
-from batten.protocols.macp.messages import field, payload_fields
+from batten.protocols.macp.messages import field, payload_fields, signal_fields
 from batten.protocols.macp.metrics import Metrics, RunMetrics, measure, metrics_of
 from batten.protocols.macp.normaliser import normalise
 from batten.protocols.macp.projection import new_projection, project
 from batten.protocols.macp.records import RunRecord, describe, enrich, note
 from batten.protocols.macp.sessions import SessionRow, observe
-from batten.protocols.macp.standing import Projection
+from batten.protocols.macp.standing import Projection, Weight
 
 S = TypeVar("S", bound="Folded")
 MICRO = 1_000_000
@@ -71,6 +71,7 @@ class RunFold(Folded, kw_only=True):
     metrics: Metrics = member(default_factory=Metrics)
     session: SessionRow = member(default_factory=SessionRow)
     agents: dict[str, AgentShare] = {}
+    weight: Weight = member(default_factory=Weight)
 
 
 class View(Struct, Generic[S], frozen=True):
@@ -123,7 +124,7 @@ def _run(state: RunFold, envelope: Envelope, events: list[CanonicalEvent]) -> No
     describe(state.record, envelope)
     observe(state.session, envelope, events, state.normaliser.runtime_kind)
     for event in events:
-        note(state.record, event)
+        note(state.record, event, state.weight)
         measure(state.metrics, event)
         _share(state, event)
 
@@ -143,7 +144,7 @@ def _share(state: RunFold, event: CanonicalEvent) -> None:
 
 
 def _trust(share: AgentShare, payload: Any) -> None:
-    confidence = number_of(field(payload_fields(payload), "confidence"))
+    confidence = number_of(field(signal_fields(payload), "confidence"))
     if confidence is not None and abs(confidence) <= _MOST_CONFIDENCE:
         share.confidence_micros += round(confidence * MICRO)
         share.confident += 1
@@ -158,7 +159,7 @@ def outcome_of(event: CanonicalEvent) -> int:
 _RULES = f"{normaliser.VERSION}"
 EVENTS = View("events", f"2-{_RULES}", EventsFold, _events)
 STATES = View("states", f"2-{_RULES}.{projection.VERSION}", StateFold, _state)
-RUNS = View("runs", f"3-{_RULES}", RunFold, _run)
+RUNS = View("runs", f"4-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)
 
 

@@ -14,7 +14,7 @@ from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.metrics import milliseconds
 
 Schema = Literal["main", "temp"]
-LAYOUT = 1
+LAYOUT = 2
 """Of the tables; a file with another one is made anew."""
 PLACE_BITS = 17
 """Places of one fact's events: an envelope of 256 KiB cannot name more participants."""
@@ -54,6 +54,7 @@ CREATE TABLE {schema}.runs (
     environment TEXT,
     scenario_ref TEXT,
     source_ref TEXT,
+    scenario TEXT,
     error_code TEXT,
     tokens INTEGER NOT NULL,
     cost_nanos INTEGER NOT NULL,
@@ -225,6 +226,7 @@ def run_row(run_id: str, position: int, state: RunFold) -> tuple[Any, ...]:
         environment,
         None if scenario is None else scenario.casefold(),
         record.source_ref,
+        record.source_ref or scenario,
         record.error_code,
         min(state.metrics.total_tokens, _MOST),
         min(state.metrics.cost_nanos, _MOST),

@@ -10,7 +10,7 @@ from batten.protocols.macp import state as st
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.json_values import list_of, number_of, object_of, texts_of
 from batten.protocols.macp.messages import field, first_text, payload_fields, reasons_of
-from batten.protocols.macp.standing import Projection, Vote
+from batten.protocols.macp.standing import Projection, Vote, Weight
 
 _ALLOW = frozenset({"APPROVE", "ACCEPT", "ALLOW", "YES"})
 _DENY = frozenset({"REJECT", "DENY", "BLOCK", "NO"})
@@ -33,6 +33,7 @@ def contributed(projection: Projection, event: CanonicalEvent) -> None:
     current = projection.current
     if current is None:
         current = projection.current = st.Current()
+    weigh(projection.weight, event)
     side = _side(message_type, fields)
     contribution = _contribution(event, fields, side)
     current.proposals.append(contribution)
@@ -50,27 +51,41 @@ def contributed(projection: Projection, event: CanonicalEvent) -> None:
         return  # a late contribution does not open the decision again
     current.action = current.proposal_id = proposal_id
     current.reasons = [first_text(fields, "reason", "summary", "rationale") or event.type]
-    ratio = _ratio(current)
-    if ratio is not None:
-        current.confidence = ratio
-    elif contribution.confidence is not UNSET:
-        current.confidence = contribution.confidence
+    if (confidence := projection.weight.confidence) is not None:
+        current.confidence = confidence
+
+
+def weigh(weight: Weight, event: CanonicalEvent) -> None:
+    """Take what somebody said about a proposal."""
+    message_type = event.data["messageType"]
+    fields = payload_fields(event.data.get("decodedPayload"))
+    side, confidence = _side(message_type, fields), _stated(message_type, fields)
+    if side is not None:
+        weight.votes[event.data["sender"]] = side
+    if confidence is not None:
+        weight.stated = confidence
+
+
+def _stated(message_type: str, fields: Mapping[str, Any]) -> float | None:
+    """The confidence that a message names; a vote is certain."""
+    confidence = number_of(field(fields, "confidence"))
+    if confidence is None:
+        return 1.0 if message_type == "Vote" else None
+    return float(confidence)
 
 
 def _contribution(
     event: CanonicalEvent, fields: Mapping[str, Any], side: st.Side | None
 ) -> st.Contribution:
     message_type = event.data["messageType"]
-    confidence = number_of(field(fields, "confidence"))
-    if confidence is None and message_type == "Vote":
-        confidence = 1.0
+    confidence = _stated(message_type, fields)
     said = [first_text(fields, name) for name in ("reason", "rationale", "summary")]
     listed = texts_of(fields.get("reasons"))
     names = ("vote", "recommendation", "action", "option", "revisedAction")
     return st.Contribution(
         participant_id=event.data["sender"],
         action=first_text(fields, *names) or message_type,
-        confidence=UNSET if confidence is None else float(confidence),
+        confidence=UNSET if confidence is None else confidence,
         reasons=[reason for reason in (*said, *listed) if reason],
         ts=event.ts,
         vote=UNSET if side is None else side,
@@ -123,14 +138,6 @@ def _tally_of(
     )
 
 
-def _ratio(current: st.Current) -> float | None:
-    """The share that allows, of those who voted: each one's last vote."""
-    last = {one.participant_id: one.vote for one in current.proposals if isinstance(one.vote, str)}
-    if not last:
-        return None
-    return sum(vote == "allow" for vote in last.values()) / len(last)
-
-
 def finalized(projection: Projection, event: CanonicalEvent) -> None:
     """A commitment: the decision is binding."""
     fields = payload_fields(event.data.get("decodedPayload"))
@@ -138,10 +145,8 @@ def finalized(projection: Projection, event: CanonicalEvent) -> None:
     if current is None:
         current = projection.current = st.Current()
     current.action = first_text(fields, "action") or "resolved"
-    confidence = number_of(field(fields, "confidence"))
-    confidence = _ratio(current) if confidence is None else confidence
-    if confidence is not None:
-        current.confidence = float(confidence)
+    if (confidence := certainty(fields, projection.weight)) is not None:
+        current.confidence = confidence
     current.reasons = [first_text(fields, "reason") or "the decision was finalized"]
     current.finalized = True
     if proposal_id := first_text(fields, "proposalId"):
@@ -155,6 +160,12 @@ def finalized(projection: Projection, event: CanonicalEvent) -> None:
             commitment_hash=first_text(supersedes, "commitmentHash"),
         )
     projection.policy.outcome_positive = current.outcome_positive
+
+
+def certainty(fields: Mapping[str, Any], weight: Weight) -> float | None:
+    """How sure a commitment is: as it says, else as its participants were."""
+    confidence = number_of(field(fields, "confidence"))
+    return weight.confidence if confidence is None else float(confidence)
 
 
 def outcome(fields: Mapping[str, Any]) -> bool | None:

@@ -196,7 +196,7 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
                 "session.metadata.cancelCallback.bearer must be visible ASCII characters",
                 code="VALIDATION_ERROR",
             )
-    if not isinstance(metadata.get("cancellationDelegated", False), bool):
+    if not isinstance(metadata.get("cancellationDelegated"), bool | None):
         raise CallerError(
             "session.metadata.cancellationDelegated must be true or false", code="VALIDATION_ERROR"
         )
@@ -212,6 +212,30 @@ def concealed(descriptor: dict[str, Any]) -> dict[str, Any]:
         return descriptor
     shown = {**metadata, "cancelCallback": {**callback, "bearer": REDACTED}}
     return {**descriptor, "session": {**descriptor["session"], "metadata": shown}}
+
+
+def abridged(descriptor: dict[str, Any], most: int) -> dict[str, Any]:
+    """A descriptor that takes so many bytes: of the largest members of its metadata only the size
+    is told. The same object if it is not larger. Raises `CallerError` if the rest is.
+    """
+    excess = len(msgspec.json.encode(descriptor)) - most
+    if excess <= 0:
+        return descriptor
+    metadata: dict[str, Any] = dict(descriptor["session"].get("metadata", {}))
+    sizes = {name: len(msgspec.json.encode(value)) for name, value in metadata.items()}
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        told = f"[left out: {sizes[name]} bytes]"
+        if excess <= 0 or sizes[name] <= len(told) + 2:
+            break
+        metadata[name] = told
+        excess -= sizes[name] - len(told) - 2
+    if excess > 0:
+        raise CallerError(
+            f"the descriptor without its metadata takes {excess} bytes more than the {most} that"
+            " are kept",
+            code="VALIDATION_ERROR",
+        )
+    return {**descriptor, "session": {**descriptor["session"], "metadata": metadata}}
 
 
 def is_uuid(text: str) -> bool:

@@ -10,7 +10,7 @@ from batten.protocols.macp.emitting import Emitter
 from batten.protocols.macp.events import EventType, Source, Subject, SubjectKind
 from batten.protocols.macp.json_values import list_of, number_of, object_of, texts_of
 from batten.protocols.macp.llm import find_call
-from batten.protocols.macp.payloads import Decoded
+from batten.protocols.macp.payloads import Decoded, read_json, text_of
 
 _CREATED = ("Proposal", "CounterProposal", "ApprovalRequest", "TaskRequest", "HandoffOffer")
 _UPDATED = (
@@ -69,6 +69,12 @@ def payload_fields(value: Any) -> Mapping[str, Any]:
     fields = object_of(value) or {}
     inner = object_of(fields.get("json")) if fields.get("encoding") == "json" else None
     return fields if inner is None else inner
+
+
+def signal_fields(value: Any) -> Mapping[str, Any]:
+    """The fields of a signal's payload, with those in its data: the protocol has few of its own."""
+    fields = payload_fields(value)
+    return {**(object_of(read_json(text_of(fields.get("data")) or "")) or {}), **fields}
 
 
 def field(fields: Mapping[str, Any], name: str) -> Any:

@@ -13,14 +13,13 @@ from msgspec.structs import replace
 from batten.protocols.macp import decisions, graph
 from batten.protocols.macp import state as st
 from batten.protocols.macp.events import CanonicalEvent, EventType
-from batten.protocols.macp.json_values import number_of, object_of, texts_of
+from batten.protocols.macp.json_values import number_of, texts_of
 from batten.protocols.macp.llm import cost_nanos, dollars
-from batten.protocols.macp.messages import field, first_text, payload_fields
-from batten.protocols.macp.payloads import read_json, text_of
+from batten.protocols.macp.messages import field, first_text, signal_fields
 from batten.protocols.macp.standing import Projection
 from batten.protocols.macp.state import TERMINAL, ProjectedState
 
-VERSION = 2
+VERSION = 3
 """Raised with every change of the fold: stored projections of another version are made anew."""
 _COUNTED = 256
 """Ids of messages that were counted, to count none twice."""
@@ -188,9 +187,7 @@ def _count(projection: Projection, message_id: str, *, accepted: bool) -> None:
 
 
 def _emitted(projection: Projection, event: CanonicalEvent) -> None:
-    payload = payload_fields(event.data.get("decodedPayload"))
-    # What the protocol has no field for is in the signal's data.
-    fields = {**(object_of(read_json(text_of(payload.get("data")) or "")) or {}), **payload}
+    fields = signal_fields(event.data.get("decodedPayload"))
     _keep(
         projection.signals,
         st.Signal(

@@ -6,11 +6,12 @@ from msgspec import Struct
 
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
-from batten.protocols.macp.decisions import outcome
+from batten.protocols.macp.decisions import certainty, outcome, weigh
 from batten.protocols.macp.events import CanonicalEvent
-from batten.protocols.macp.json_values import number_of, object_of, texts_of
-from batten.protocols.macp.messages import field, first_text, payload_fields
+from batten.protocols.macp.json_values import object_of, texts_of
+from batten.protocols.macp.messages import first_text, payload_fields
 from batten.protocols.macp.metrics import Metrics, milliseconds
+from batten.protocols.macp.standing import Weight
 from batten.protocols.macp.state import RunStatus
 
 _FACETS = ("environment", "scenarioRef", "cancelCallback", "cancellationDelegated")
@@ -74,8 +75,8 @@ def describe(record: RunRecord, envelope: Envelope) -> None:
     record.metadata.update({name: given[name] for name in _FACETS if name in given})
 
 
-def note(record: RunRecord, event: CanonicalEvent) -> None:
-    """Take the run's next event."""
+def note(record: RunRecord, event: CanonicalEvent, weight: Weight) -> None:
+    """Take the run's next event; `weight` is what was said about its proposals so far."""
     data = event.data
     record.id = event.run_id
     record.last_event_seq = event.seq
@@ -104,8 +105,10 @@ def note(record: RunRecord, event: CanonicalEvent) -> None:
             if event.type == "run.failed":
                 record.error_code = data.get("errorCode") or "RUN_FAILED"
                 record.error_message = data.get("error")
+        case "proposal.created" | "proposal.updated":
+            weigh(weight, event)
         case "decision.finalized":
-            _decide(record, data)
+            _decide(record, data, weight)
         case _:
             pass
 
@@ -123,12 +126,11 @@ def _compare(record: RunRecord, bound: dict[str, Any]) -> None:
         record.metadata["sessionDiffers"] = differing
 
 
-def _decide(record: RunRecord, data: dict[str, Any]) -> None:
+def _decide(record: RunRecord, data: dict[str, Any], weight: Weight) -> None:
     fields = payload_fields(data.get("decodedPayload"))
     record.metadata["finalAction"] = first_text(fields, "action") or "resolved"
-    confidence = number_of(field(fields, "confidence"))
-    if confidence is not None:
-        record.metadata["finalConfidence"] = float(confidence)
+    if (confidence := certainty(fields, weight)) is not None:
+        record.metadata["finalConfidence"] = confidence
     record.metadata["finalOutcomePositive"] = outcome(fields)
 
 

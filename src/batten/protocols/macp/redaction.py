@@ -10,6 +10,8 @@ from batten.protocols.macp.json_values import list_of, object_of
 from batten.protocols.macp.payloads import text_of
 
 REDACTED = "[REDACTED]"
+_JS_GROUP = re.compile(r"(?<!\\)\(\?<([A-Za-z_]\w*)>")
+_JS_REFERENCE = re.compile(r"(?<!\\)\\k<([A-Za-z_]\w*)>")
 _SHORTEST_BYTES = 24
 """Characters of a text that may be bytes in base64; shorter ones are words."""
 
@@ -33,8 +35,10 @@ def _spellings(text: str) -> list[str]:
 
 
 def _compile(text: str) -> re.Pattern[str] | None:
+    """Named groups may be spelled as in JavaScript."""
+    text = _JS_GROUP.sub(r"(?P<\1>", text)
     try:
-        return re.compile(text)
+        return re.compile(_JS_REFERENCE.sub(r"(?P=\1)", text))
     except (re.error, RecursionError, OverflowError):
         return None
 

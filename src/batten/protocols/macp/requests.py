@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 ArtifactKind = Literal["trace", "json", "report", "log", "bundle"]
 ReplayMode = Literal["instant", "timed", "step"]
 Speed = Annotated[float, Meta(ge=0.1, le=1_000_000.0)]
-Seq = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Seq = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 
 
 class BatchRequest(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

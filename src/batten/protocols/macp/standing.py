@@ -14,6 +14,22 @@ class Vote(Struct):
     is_vote: bool
 
 
+class Weight(Struct):
+    """How sure the participants are together."""
+
+    votes: dict[str, st.Side] = {}
+    """Of each voter the last one."""
+    stated: float | None = None
+    """What the last one said who named a confidence."""
+
+    @property
+    def confidence(self) -> float | None:
+        """The share that allows, of those who voted; without a vote, what was stated."""
+        if not self.votes:
+            return self.stated
+        return sum(side == "allow" for side in self.votes.values()) / len(self.votes)
+
+
 class Projection(Struct, kw_only=True):
     """The blocks of a run's state, with what their rules remember."""
 
@@ -38,5 +54,6 @@ class Projection(Struct, kw_only=True):
     """The last event that each participant emitted, by its number."""
     votes: dict[str, dict[str, Vote]] = {}
     """By proposal and voter."""
+    weight: Weight = field(default_factory=Weight)
     counted: dict[str, bool] = {}
     """Messages that the counts hold, the newest of them."""

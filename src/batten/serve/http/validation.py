@@ -32,6 +32,8 @@ _NAMES = {
     "null": "null",
 }
 _MOST_PARAMETERS = 100
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999: later ones have another spelling, which does not compare."""
 
 
 def invalid(message: str, field: str = "") -> HttpError:
@@ -41,19 +43,20 @@ def invalid(message: str, field: str = "") -> HttpError:
 
 def instant(name: str, given: str | UnsetType, *, is_down: bool = False) -> str:
     """A parameter that is a time, as events spell it; empty for none. Parts of a millisecond are
-    rounded up, or down.
+    rounded up, or down. The plus of an offset may have come as it is, which a query reads as a
+    space.
     """
     if given is UNSET:
         return ""
     try:
-        read = datetime.fromisoformat(given)
+        read = datetime.fromisoformat(given.replace(" ", "+") if "T" in given else given)
         moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         example = "2026-01-31T12:00:00Z"
         raise invalid(f"`{name}` must be an ISO 8601 time, such as {example}", name) from error
     seconds = int(moment.replace(microsecond=0).timestamp())
     whole = (math.floor if is_down else math.ceil)(moment.microsecond / 1000)
-    return timestamp((seconds * 1000 + whole) * 1_000_000)
+    return timestamp(min(seconds * 1000 + whole, _LAST_MS) * 1_000_000)
 
 
 def json_reader(type_: Any) -> Callable[[bytes], Any]:

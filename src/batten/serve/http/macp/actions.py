@@ -62,7 +62,10 @@ async def _cancel(call: Call, run_id: str, reason: str) -> "RunRecord":
     row = await _row(service, run_id)
     if row.outcome is None:
         await service.cancelling.cancel(row, by=call.principal.name, reason=reason)
-        _record(call, "run.cancelled", run_id, reason=reason)
+        record = await service.views.record(run_id)
+        if record.status not in ("completed", "failed"):  # else another ending came first
+            _record(call, "run.cancelled", run_id, reason=reason)
+        return record
     return await service.views.record(run_id)
 
 
@@ -101,13 +104,14 @@ async def archive(call: Call) -> "RunRecord":
 
 async def _archive(call: Call, run_id: str) -> "RunRecord":
     service: RunService = call.service
-    record = await service.views.record(run_id)
-    if record.archived_at is not None:
-        return record
-    fact = MacpRunArchived(by=call.principal.name)
-    await service.journal.append(run_id, [fact], fence=None)
-    _record(call, "run.archived", run_id)
-    return await service.views.record(run_id)
+    async with service.turn(run_id):
+        record = await service.views.record(run_id)
+        if record.archived_at is not None:
+            return record
+        fact = MacpRunArchived(by=call.principal.name)
+        await service.journal.append(run_id, [fact], fence=None)
+        _record(call, "run.archived", run_id)
+        return await service.views.record(run_id)
 
 
 async def delete(call: Call) -> Reply:
@@ -116,6 +120,12 @@ async def delete(call: Call) -> Reply:
 
 
 async def _delete(call: Call, run_id: str) -> None:
+    service: RunService = call.service
+    async with service.turn(run_id):
+        await _remove(call, run_id)
+
+
+async def _remove(call: Call, run_id: str) -> None:
     service: RunService = call.service
     row = await _row(service, run_id)
     if row.outcome is None:

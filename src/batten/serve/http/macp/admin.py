@@ -9,7 +9,7 @@ from batten.contract.envelope import timestamp
 from batten.control.observer.breaker import BreakerState, Transition
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Route
-from batten.serve.http.validation import invalid
+from batten.serve.http.validation import instant
 
 Window = Literal["1h", "6h", "24h", "7d"]
 _WINDOWS: dict[Window, timedelta] = {
@@ -56,17 +56,10 @@ async def breaker_history(call: Call) -> BreakerHistory:
 
 def _first(given: HistoryParameters) -> str:
     """The earliest time that is told; empty for all."""
-    if given.since is not UNSET:
-        try:
-            read = datetime.fromisoformat(given.since)
-            moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
-        except (ValueError, OverflowError) as error:
-            raise invalid("`since` must be an ISO 8601 time", "since") from error
-    elif given.window is not UNSET:
+    if given.since is UNSET and given.window is not UNSET:
         moment = datetime.now(UTC) - _WINDOWS[given.window]
-    else:
-        return ""
-    return timestamp(int(moment.timestamp() * 1000) * 1_000_000)
+        return timestamp(int(moment.timestamp() * 1000) * 1_000_000)
+    return instant("since", given.since)
 
 
 ROUTES: tuple[Route, ...] = (

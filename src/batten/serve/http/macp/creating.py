@@ -17,12 +17,14 @@ from batten.protocols.macp.ids import run_uuid
 from batten.serve.http.macp.runs import run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Route
+from batten.serve.http.validation import check_content_type
 
 TRACED = (("traceparent", "The span of the caller: the run belongs to its trace."),)
 
 
 async def create(call: Call) -> Created:
     service: RunService = call.service
+    check_content_type(call.headers)
     descriptor = read_descriptor(call.body)
     asker = Asker(by=call.principal.name, traceparent=traceparent(call))
     return await created(service, await service.described.create(descriptor, asker), asker)
@@ -36,6 +38,7 @@ def traceparent(call: Call) -> str:
 
 async def validate(call: Call) -> Validated:
     service: RunService = call.service
+    check_content_type(call.headers)
     descriptor = decode_descriptor(call.body)
     errors = await service.described.check(descriptor)
     warnings: list[str] = []
@@ -107,7 +110,7 @@ ROUTES: tuple[Route, ...] = (
         body_type=RunDescriptor,
         headers=TRACED,
         status=202,
-        errors=("conflict",),
+        errors=("conflict", "unsupported_media_type"),
     ),
     Route(
         method="POST",
@@ -117,6 +120,7 @@ ROUTES: tuple[Route, ...] = (
         tag="runs",
         body=bytes,
         body_type=RunDescriptor,
+        errors=("unsupported_media_type",),
     ),
     Route(
         method="POST",

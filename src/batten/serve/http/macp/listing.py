@@ -4,16 +4,21 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from batten.serve.http.macp.runs import journal_run, names
+from batten.serve.http.macp.runs import LARGEST, MOST_EVENTS, journal_run, names
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
 from batten.serve.http.validation import instant, invalid
 
-_LARGEST = 2**53 - 1
-"""Numbers that every client can read."""
 _MOST_TAGS = 100
 Status = Literal[
-    "queued", "starting", "binding_session", "running", "completed", "failed", "cancelled"
+    "queued",
+    "starting",
+    "binding_session",
+    "running",
+    "suspended",
+    "completed",
+    "failed",
+    "cancelled",
 ]
 
 
@@ -26,7 +31,7 @@ class RunParameters(Struct, frozen=True, kw_only=True, rename="camel"):
     created_before: str | UnsetType = UNSET
     """Only runs created before this ISO 8601 time."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    offset: Annotated[int, Meta(ge=0, le=_LARGEST)] = 0
+    offset: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
     sort_by: Literal["createdAt", "updatedAt"] = "createdAt"
     sort_order: Literal["asc", "desc"] = "desc"
     include_archived: bool = False
@@ -46,13 +51,14 @@ class EventsParameters(Struct, frozen=True, kw_only=True, rename="camel"):
     """Only events of runs with this source, or with this in their scenario, in either case."""
     type: str | UnsetType = UNSET
     """Only events of these types, separated by commas."""
-    after_seq: Annotated[int, Meta(ge=0, le=_LARGEST)] = 0
+    after_seq: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
     """The `nextCursor` of the page before. With `runId`, an event's number."""
     after_ts: str | UnsetType = UNSET
     """Only events of this ISO 8601 time or later."""
     before_ts: str | UnsetType = UNSET
     """Only events before this ISO 8601 time."""
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    limit: Annotated[int, Meta(ge=1, le=LARGEST)] = 500
+    """At most so many events; never more than 10000 at once."""
 
 
 def _tags(given: str | UnsetType) -> tuple[str, ...]:
@@ -111,14 +117,15 @@ async def list_events(call: Call) -> Reply:
             before_ts=instant("beforeTs", asked.before_ts),
             types=frozenset(names(asked.type)),
         )
-        found = await service.views.board.events(wanted, asked.limit)
+        limit = min(asked.limit, MOST_EVENTS)
+        found = await service.views.board.events(wanted, limit)
         rows = found.rows
         page: dict[str, Any] = {
             "data": [Raw(row.body) for row in rows],
             "total": found.total,
-            "limit": asked.limit,
+            "limit": limit,
         }
-        if len(rows) == asked.limit:
+        if len(rows) == limit:
             page["nextCursor"] = rows[-1].seq if wanted.run_id else rows[-1].place
         return page
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.protocols.macp.requests import ReplayParameters, ReplayRequest
 from batten.protocols.macp.streams import event_frame, start_after
-from batten.serve.http.macp.runs import run_id_of
+from batten.serve.http.macp.runs import LARGEST, run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.macp.streams import beat
 from batten.serve.http.table import Call, Reply, Route, Stream
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # loaded with the first request
 
 
 class StateParameters(Struct, frozen=True, kw_only=True):
-    seq: Annotated[int, Meta(ge=0, le=1_000_000_000)] | UnsetType = UNSET
+    seq: Annotated[int, Meta(ge=0, le=LARGEST)] | UnsetType = UNSET
     """The last event that counts; all of them without it."""
 
 

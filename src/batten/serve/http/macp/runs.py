@@ -11,12 +11,17 @@ from batten.serve.http.table import Call, Reply, Route
 from batten.serve.http.validation import instant, invalid
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+LARGEST = 2**53 - 1
+"""Numbers that every client can read."""
+MOST_EVENTS = 10_000
+"""Events of one answer: who asks for more gets so many, and the cursor to go on."""
 
 
 class EventParameters(Struct, frozen=True, kw_only=True, rename="camel"):
-    after_seq: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    after_seq: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
     """Only events with a greater number."""
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    limit: Annotated[int, Meta(ge=1, le=LARGEST)] = 200
+    """At most so many events; never more than 10000 at once."""
     after_ts: str | UnsetType = UNSET
     """Only events of this ISO 8601 time or later."""
     before_ts: str | UnsetType = UNSET
@@ -57,16 +62,17 @@ async def list_events(call: Call) -> Reply:
         before_ts=instant("beforeTs", asked.before_ts),
         types=frozenset(names(asked.type)),
     )
-    found = await service.views.events(run_id_of(call), wanted, asked.limit)
+    limit = min(asked.limit, MOST_EVENTS)
+    found = await service.views.events(run_id_of(call), wanted, limit)
     rows = found.rows
     if UNSET is asked.after_ts is asked.before_ts is asked.type:
         return Reply(b"[" + b",".join([row.body for row in rows]) + b"]")
     page: dict[str, Any] = {
         "data": [Raw(row.body) for row in rows],
         "total": found.total,
-        "limit": asked.limit,
+        "limit": limit,
     }
-    if len(rows) == asked.limit:
+    if len(rows) == limit:
         page["nextCursor"] = rows[-1].seq
     return Reply(page)
 

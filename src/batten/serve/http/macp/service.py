@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from batten.contract.errors import BattenError
 from batten.control.artifacts import Artifacts
@@ -73,6 +74,7 @@ class RunService:
         """Hosts and ranges that callbacks may be at although they are not public."""
         self.has_runtime: Callable[[], bool] = bool
         """Whether the runtime of this home runs beside the service."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._wanted = asyncio.Event()
         self._asking_health = asyncio.Lock()
         self._health: RuntimeState | None = None
@@ -88,6 +90,10 @@ class RunService:
             self._views = Views(self.journal, ViewStore.open(self._home))
         self._wanted.set()
         return self._views
+
+    def turn(self, run_id: str) -> asyncio.Lock:
+        """Held by whoever archives or deletes the run: of several at once one does it."""
+        return self._turns.setdefault(run_id, asyncio.Lock())
 
     async def runtime_health(self) -> RuntimeState:
         """How the runtime elsewhere is, asked at most once a second."""

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from batten.contract.envelope import timestamp
 from batten.protocols.macp.streams import event_frame, heartbeat_frame, snapshot_frame, start_after
 from batten.serve.http.fanout import Page, Shared
-from batten.serve.http.macp.runs import run_id_of
+from batten.serve.http.macp.runs import LARGEST, run_id_of
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route, Stream
 
@@ -23,7 +23,7 @@ _ENDINGS = frozenset(f"run.{status}" for status in _OVER)
 
 
 class StreamParameters(Struct, frozen=True, kw_only=True, rename="camel"):
-    after_seq: Annotated[int, Meta(ge=0, le=1_000_000_000)] | UnsetType = UNSET
+    after_seq: Annotated[int, Meta(ge=0, le=LARGEST)] | UnsetType = UNSET
     """Events with a greater number, those that are stored first; 0 for all. Without it only new
     ones.
     """
