@@ -157,12 +157,18 @@ async def test_a_server_that_is_away_costs_the_run_nothing_and_is_told_later(
     assert len({one["id"] for one in events}) == len(events)
 
 
-async def test_the_switch_suppresses_events_even_with_an_address(
+async def test_the_switch_suppresses_events_for_good_even_with_an_address(
     stage: Stage, server: NatsServer
 ) -> None:
-    stage.environ["MAESTRO_EVENT_BUS"] = "0"
-    await play(stage)
+    suppressed = Stage(stage.directory, {**stage.environ, "MAESTRO_EVENT_BUS": "0"})
+    await play(suppressed)
     assert await server.events() == []
+    await play(stage)
+    first = await server.events()
+    await play(suppressed)
+    await play(stage)  # tells what earlier processes left, and nothing that was suppressed
+    events = await server.events()
+    assert [one["type"] for one in events] == [one["type"] for one in first] * 2
 
 
 async def test_an_approval_suspends_and_resumes_the_session_once(

@@ -17,6 +17,7 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope
 from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolEnded
+from batten.contract.identity import BUS_OFF
 from batten.contract.outcomes import Outcome, ending_of
 from batten.contract.reports import REPORTS, AmbientPlan, EvalScore, PromptVariant, read_report
 from batten.contract.tracing import identity_in
@@ -104,6 +105,11 @@ class BusFold:
         """How the run ended."""
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
+        for message in self._events(envelope):
+            if BUS_OFF not in self._identity:
+                yield message
+
+    def _events(self, envelope: Envelope) -> Iterator[Message]:
         fact = envelope.data
         match fact:
             case facts.SessionOpened() | facts.SessionClosed():
