@@ -188,15 +188,18 @@ async def test_an_approval_suspends_and_resumes_the_session_once(
     assert lease is not None
     answered = [
         facts.ApprovalResolved("appr_1", "approved", "ann", "fine"),
-        facts.ToolInvoked("call_1", "bash", "shell", 1),
+        facts.PolicyToolDecided("call_1", "bash", "allow", "fine", "resolver:client"),
+        facts.ToolInvoked("call_1", "bash", "shell", 1, input={"command": "ls -l"}),
         facts.ToolCompleted("call_1", "bash", "shell", 1234, summary="exit 0", output="x"),
         facts.ApprovalResolved("appr_2", "rejected", "ann", "no"),
+        facts.PolicyToolBlocked("call_2", "bash", "no"),
         facts.ToolFailed(
             "call_3", "web_fetch", "web_fetch", 5, error="private", error_kind="address_refused"
         ),
         facts.ToolFailed(
             "call_4", "write", "file_write", 5, error="out", error_kind="workspace_violation"
         ),
+        facts.ToolCompleted("call_5", "ask", "mcp", 5, result="tool_error", error="no such row"),
         FINISHED,
     ]
     await journal.append(run.run_id, answered, fence=lease.fence)
@@ -221,12 +224,21 @@ async def test_an_approval_suspends_and_resumes_the_session_once(
         "events.approval_hit",
         "sessions.session.resumed",
         "events.tool_call.completed",
+        "events.tool_call.completed",
         "events.firewall_block",
         "events.tool_call.completed",
         "events.sandbox_violation",
+        "events.tool_call.completed",
     ]
+    # The verdict that follows from an answer is not a second hit.
     modes = [data["decision_mode"].rpartition("MODE_")[2] for _, data in told if "action" in data]
     assert modes == ["REQUIRE_APPROVAL", "REQUIRE_APPROVAL", "ALLOW", "DENY"]
+    assert told[4][1]["safe_arguments"] == {"command_summary": "ls -l"}
+    ends = [data for kind, data in told if kind.endswith("tool_call.completed")]
+    assert [one["status"].rpartition("STATUS_")[2] for one in ends] == [
+        *("SUCCEEDED", "DENIED", "FAILED", "FAILED", "FAILED"),
+    ]
+    assert (ends[-1]["error_code"], ends[-1]["error_message"]) == ("tool_error", "no such row")
     result = told[5][1]
     assert (result["duration"], result["status"]) == (
         "1.234s",

@@ -12,6 +12,7 @@ from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.outcomes import ending_of
 from batten.contract.tracing import caller_of, identity_in, place_of, span_of, trace_of
+from batten.sinks.bus.calls import TOOL_ERROR
 from batten.sinks.bus.correlation import correlation_of, span_attributes, surface_of
 from batten.sinks.contract import Message
 from batten.sinks.otel.encoding import CLIENT, Attributes, Point, Span, metrics, nanoseconds, traces
@@ -345,7 +346,10 @@ class OtelFold:
             **({} if begun is None else begun.attributes),
         }
         error: str | None = None
-        if not isinstance(fact, facts.ToolCompleted):
+        if isinstance(fact, facts.ToolCompleted):
+            if fact.error is not UNSET:
+                error = about["error.type"] = TOOL_ERROR
+        else:
             kind = getattr(fact, "error_kind", UNSET)
             error = kind if isinstance(kind, str) and kind else fact.type.partition(".")[2]
             about["error.type"] = error
