@@ -46,6 +46,8 @@ PREFIXES = {
 }
 """Variables of any name: `MAESTRO_EVENT_BUS_ATTR_TASK_ID` is `attribute.task_id`."""
 
+TRACE_IDS = ("trace_id", "traceparent", "tracestate")
+"""Those among the ids that name a trace."""
 SWITCHES = ("MAESTRO_EVENT_BUS", "MAESTRO_AUDIT_BUS")
 """The first of these that is not blank turns the event bus on or off."""
 BUS_OFF = "event_bus_off"
