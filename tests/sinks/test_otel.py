@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from batten.contract import facts
 from batten.contract.errors import CallerError
-from batten.contract.tracing import parse_traceparent, span_of, trace_of
+from batten.contract.tracing import parse_traceparent, span_of, trace_of, tracestate_of
 from batten.journal.sqlite import SqliteJournal
 from batten.sinks.configuration import open_telemetry
 from batten.sinks.otel.environment import OtelSettings, otel_target
@@ -340,6 +340,13 @@ def test_it_is_off_unless_it_is_turned_on() -> None:
 )
 def test_what_is_no_traceparent_is_ignored(text: str) -> None:
     assert parse_traceparent(text) is None
+
+
+def test_what_is_no_tracestate_is_ignored() -> None:
+    for good in ("vendor=1", "fw529a3039@dt=FfAAAAA, rojo=00f067aa0ba902b7"):
+        assert tracestate_of(f" {good} ") == good
+    for bad in ("", "vendor", "Vendor=1", "a=1,,b=2", "a=\x01", "a=é", "a=" + "1" * 600):
+        assert tracestate_of(bad) == ""
 
 
 def test_a_traceparent_of_a_later_version_is_read() -> None:
