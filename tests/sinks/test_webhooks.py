@@ -361,6 +361,9 @@ def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:
         "http://",
         "https://u:p@host/",
         "not a url",
+        "https://exa mple.org/",
+        "https://example.org/\n",
+        f"https://{'a' * 64}.example/",
         "http://a/" + "x" * 3000,
     ):
         with pytest.raises(CallerError):
