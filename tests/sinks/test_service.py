@@ -100,6 +100,7 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     log = await logged(service, path, 4)
     assert [one["status"] for one in log] == ["delivered", "delivered"]
     assert log[0]["payload"] == bodies[-1]
+    assert (await ask(service, "GET", f"{path}/deliveries?before={10**30}")).status == 400
     older = (await got(service, "GET", f"{path}/deliveries?before={log[1]['id']}"))["data"]
     assert {one["id"] for one in older}.isdisjoint({one["id"] for one in log})
     await got(service, "POST", f"{path}/deliveries/{log[0]['id']}/replay")
@@ -227,6 +228,8 @@ async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpR
     } <= set(actions)
     [started] = (await audit(f"action=run.started&resourceId={run_id}"))["data"]
     assert (started["resource"], started["resourceId"]) == ("run", run_id)
+    # Nobody had a key then.
+    assert (started["actor"], started["actorType"]) == ("operator", "local")
     [deleted] = (await audit("action=task.deleted"))["data"]
     assert deleted["resourceId"] == task_id
     assert deleted["requestId"]
