@@ -121,7 +121,12 @@ async def test_messages_carry_their_ids_so_that_repeats_are_dropped(
     assert [one["Nats-Msg-Id"] for one in headers] == [
         msgspec.json.decode(one.data)["id"] for one in first
     ]
+    # All attributes that a CloudEvent must have, and its time.
     assert {one["ce-specversion"] for one in headers} == {"1.0"}
+    for message in first:
+        told = msgspec.json.decode(message.data)
+        named = {name: message.headers[f"ce-{name}"] for name in ("id", "source", "type", "time")}
+        assert named == {name: told[name] for name in named}
     store = SinkStore.open(str(stage.home))
     try:
         with store.writing() as db:

@@ -9,7 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from batten.sinks.bus.environment import Credentials
+import msgspec
+from msgspec import Struct
+
+from batten.sinks.bus.environment import DEFAULT_SOURCE, Credentials
 from batten.sinks.contract import ATTEMPT_S, Attempt, Message
 
 if TYPE_CHECKING:
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 CLIENT_NAME = "maestro-event-bus"
 _CONNECT_S = 5
 _log = logging.getLogger("batten.sinks")
+
+
+class _Sourced(Struct):
+    source: str = DEFAULT_SOURCE
 
 
 class BusTransport:
@@ -55,6 +62,7 @@ class BusTransport:
             "Content-Type": "application/json",
             "ce-specversion": "1.0",
             "ce-id": message.message_id,
+            "ce-source": msgspec.json.decode(message.body, type=_Sourced).source,
             "ce-type": message.type,
             "ce-time": message.occurred_at,
         }
