@@ -97,6 +97,8 @@ class OtelFold:
         self._run: dict[str, Any] = {}
         self._turn: tuple[int, int] | None = None
         """The number of the current turn, and when it began."""
+        self._asked: facts.TurnStarted | None = None
+        """The turn whose model call has not been answered."""
         self._calls: dict[str, _Begun] = {}
         self._questions: dict[str, _Begun] = {}
         self._session: SessionFold | None = None
@@ -111,7 +113,7 @@ class OtelFold:
             case facts.RunQueued():
                 self._queued(envelope, fact, at)
             case facts.TurnStarted():
-                self._turn = (fact.turn_index, at)
+                self._turn, self._asked = (fact.turn_index, at), fact
             case facts.AssistantMessageComplete():
                 self._called(fact, at)
             case facts.TurnCompleted() | facts.TurnFailed():
@@ -241,6 +243,7 @@ class OtelFold:
         )
 
     def _called(self, fact: facts.AssistantMessageComplete, at: int) -> None:
+        self._asked = None
         usage, start = fact.usage, at - fact.duration_ms * 1_000_000
         answered = fact.model if fact.answered_by is UNSET else fact.answered_by
         model: dict[str, Any] = {
@@ -315,15 +318,19 @@ class OtelFold:
             )
         )
 
-    def _end_turn(self, fact: facts.TurnCompleted | facts.TurnFailed, at: int) -> None:
+    def _end_turn(self, fact: facts.Fact, at: int) -> None:
+        """End the current turn, if there is one: with its own fact or with the run."""
         begun, self._turn = self._turn, None
+        asked, self._asked = self._asked, None
         if begun is None:
             return
         number, start = begun
-        error = fact.code if isinstance(fact, facts.TurnFailed) else None
-        about = {"batten.turn": number}
-        if error:
-            about |= {"error.type": error}  # type: ignore[dict-item]
+        about: dict[str, Any] = {"batten.turn": number}
+        error: str | None = None
+        if isinstance(fact, facts.TurnFailed):
+            error = about["error.type"] = fact.code
+            if asked is not None:
+                self._failed_call(asked, fact, start, at)
         self._add(
             span_of(self._run_id, "turn", number),
             self._root,
@@ -332,6 +339,36 @@ class OtelFold:
             at,
             about,
             error=error,
+        )
+
+    def _failed_call(
+        self, asked: facts.TurnStarted, fact: facts.TurnFailed, start: int, at: int
+    ) -> None:
+        """A model call, with its retries, that gave no whole message."""
+        about: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": fact.provider or asked.provider,
+            "gen_ai.request.model": asked.model,
+            "error.type": fact.code,
+        }
+        self._add(
+            span_of(self._run_id, "chat", asked.turn_index, at),
+            span_of(self._run_id, "turn", asked.turn_index),
+            f"chat {asked.model}",
+            start,
+            at,
+            about,
+            kind=CLIENT,
+            error=fact.code,
+        )
+        self._measure(
+            "gen_ai.client.operation.duration",
+            "s",
+            "Duration of a model call.",
+            _SECONDS,
+            (at - start) / 1e9,
+            (start, at),
+            about,
         )
 
     def _end_call(self, fact: ToolEnded, at: int) -> None:
@@ -403,6 +440,7 @@ class OtelFold:
     def _ended(
         self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled, at: int
     ) -> None:
+        self._end_turn(fact, at)
         ending = ending_of(fact)
         status = {"run.finished": "completed", "run.failed": "failed"}.get(fact.type, "cancelled")
         about: dict[str, Any] = {
