@@ -163,7 +163,7 @@ async def test_a_model_call_that_fails_and_a_turn_that_the_run_cuts_short_are_sp
     assert lease is not None
     happened = [
         facts.TurnStarted(1, "m", "p", 10),
-        facts.TurnFailed(1, "model_overloaded", "no", will_retry=True, provider="q"),
+        facts.TurnFailed(1, "model_overloaded", "no", will_retry=True, provider="xai"),
         facts.TurnStarted(2, "m", "p", 10),
         called(turn=2),
         facts.ApprovalRequested("appr_1", "call_1", "bash", "?", "ask"),
@@ -178,7 +178,7 @@ async def test_a_model_call_that_fails_and_a_turn_that_the_run_cuts_short_are_sp
     failed, done = [span for span in spans if span["name"] == "chat m"]
     assert (failed["status"]["code"], done["status"]["code"]) == (2, 1)
     named = attributes(failed)
-    assert (named["gen_ai.provider.name"], named["error.type"]) == ("q", "model_overloaded")
+    assert (named["gen_ai.provider.name"], named["error.type"]) == ("x_ai", "model_overloaded")
     assert [span["name"] for span in spans].count("agent.turn") == 2
     durations = metrics_of(receiver.taken)["gen_ai.client.operation.duration"]
     assert [attributes(one).get("error.type") for one in durations] == ["model_overloaded", None]

@@ -53,6 +53,8 @@ TYPES = frozenset(
         facts.MacpFrameObserved,
     )
 )
+_PROVIDERS = {"google": "gcp.gemini", "openai-chat": "openai", "xai": "x_ai"}
+"""Providers that the conventions call by another name."""
 _TOKENS = tuple(float(4**power) for power in range(14))
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
 _MOST = 400
@@ -200,7 +202,7 @@ class OtelFold:
             "batten.run.kind": fact.kind,
         }
         if fact.provider:
-            self._run["gen_ai.provider.name"] = fact.provider
+            self._run["gen_ai.provider.name"] = _provider(fact.provider)
         if fact.model:
             self._run["gen_ai.request.model"] = fact.model
 
@@ -248,7 +250,7 @@ class OtelFold:
         answered = fact.model if fact.answered_by is UNSET else fact.answered_by
         model: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": fact.provider,
+            "gen_ai.provider.name": _provider(fact.provider),
             "gen_ai.request.model": fact.model,
             "gen_ai.response.model": answered,
         }
@@ -347,7 +349,7 @@ class OtelFold:
         """A model call, with its retries, that gave no whole message."""
         about: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": fact.provider or asked.provider,
+            "gen_ai.provider.name": _provider(fact.provider or asked.provider),
             "gen_ai.request.model": asked.model,
             "error.type": fact.code,
         }
@@ -478,3 +480,7 @@ class OtelFold:
             times,
             named,
         )
+
+
+def _provider(name: str) -> str:
+    return _PROVIDERS.get(name, name)
