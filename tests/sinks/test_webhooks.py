@@ -351,6 +351,9 @@ async def test_a_redirect_to_a_private_address_is_not_followed(receiver: HttpRec
                 "the receiver redirects, which is not followed",
             )
         assert inner.all == []
+    receiver.behave = lambda one: (302, "http://[no-address/")
+    attempt = await WebhookTransport(subscription(receiver), Clock(), ALLOW).send(MESSAGE)
+    assert (attempt.result, attempt.problem[:22]) == ("retry", "the redirect is no URL")
 
 
 def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:
