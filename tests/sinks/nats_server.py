@@ -62,12 +62,12 @@ class NatsServer:
             os.kill(process.pid, signal.SIGKILL)
             await process.wait()
 
-    async def _connected(self) -> Any:
+    async def connected(self) -> Any:
         """A client; its own types are loose."""
         return await cast(Any, nats).connect(self.url, token=self._token)
 
     async def add_stream(self, **more: Any) -> None:
-        client = await self._connected()
+        client = await self.connected()
         try:
             config = StreamConfig(name=STREAM, subjects=["maestro.>"], **more)
             await client.jetstream().add_stream(config)
@@ -76,7 +76,7 @@ class NatsServer:
 
     async def messages(self, count: int | None = None) -> list[Any]:
         """All messages of the stream by a consumer, or `count` of them awaited."""
-        client = await self._connected()
+        client = await self.connected()
         try:
             context = client.jetstream()
             wanted: int = count or (await context.stream_info(STREAM)).state.messages

@@ -121,7 +121,12 @@ async def test_messages_carry_their_ids_so_that_repeats_are_dropped(
     assert [one["Nats-Msg-Id"] for one in headers] == [
         msgspec.json.decode(one.data)["id"] for one in first
     ]
+    # All attributes that a CloudEvent must have, and its time.
     assert {one["ce-specversion"] for one in headers} == {"1.0"}
+    for message in first:
+        told = msgspec.json.decode(message.data)
+        named = {name: message.headers[f"ce-{name}"] for name in ("id", "source", "type", "time")}
+        assert named == {name: told[name] for name in named}
     store = SinkStore.open(str(stage.home))
     try:
         with store.writing() as db:
@@ -157,12 +162,18 @@ async def test_a_server_that_is_away_costs_the_run_nothing_and_is_told_later(
     assert len({one["id"] for one in events}) == len(events)
 
 
-async def test_the_switch_suppresses_events_even_with_an_address(
+async def test_the_switch_suppresses_events_for_good_even_with_an_address(
     stage: Stage, server: NatsServer
 ) -> None:
-    stage.environ["MAESTRO_EVENT_BUS"] = "0"
-    await play(stage)
+    suppressed = Stage(stage.directory, {**stage.environ, "MAESTRO_EVENT_BUS": "0"})
+    await play(suppressed)
     assert await server.events() == []
+    await play(stage)
+    first = await server.events()
+    await play(suppressed)
+    await play(stage)  # tells what earlier processes left, and nothing that was suppressed
+    events = await server.events()
+    assert [one["type"] for one in events] == [one["type"] for one in first] * 2
 
 
 async def test_an_approval_suspends_and_resumes_the_session_once(
@@ -182,15 +193,18 @@ async def test_an_approval_suspends_and_resumes_the_session_once(
     assert lease is not None
     answered = [
         facts.ApprovalResolved("appr_1", "approved", "ann", "fine"),
-        facts.ToolInvoked("call_1", "bash", "shell", 1),
+        facts.PolicyToolDecided("call_1", "bash", "allow", "fine", "resolver:client"),
+        facts.ToolInvoked("call_1", "bash", "shell", 1, input={"command": "ls -l"}),
         facts.ToolCompleted("call_1", "bash", "shell", 1234, summary="exit 0", output="x"),
         facts.ApprovalResolved("appr_2", "rejected", "ann", "no"),
+        facts.PolicyToolBlocked("call_2", "bash", "no"),
         facts.ToolFailed(
             "call_3", "web_fetch", "web_fetch", 5, error="private", error_kind="address_refused"
         ),
         facts.ToolFailed(
             "call_4", "write", "file_write", 5, error="out", error_kind="workspace_violation"
         ),
+        facts.ToolCompleted("call_5", "ask", "mcp", 5, result="tool_error", error="no such row"),
         FINISHED,
     ]
     await journal.append(run.run_id, answered, fence=lease.fence)
@@ -215,12 +229,21 @@ async def test_an_approval_suspends_and_resumes_the_session_once(
         "events.approval_hit",
         "sessions.session.resumed",
         "events.tool_call.completed",
+        "events.tool_call.completed",
         "events.firewall_block",
         "events.tool_call.completed",
         "events.sandbox_violation",
+        "events.tool_call.completed",
     ]
+    # The verdict that follows from an answer is not a second hit.
     modes = [data["decision_mode"].rpartition("MODE_")[2] for _, data in told if "action" in data]
     assert modes == ["REQUIRE_APPROVAL", "REQUIRE_APPROVAL", "ALLOW", "DENY"]
+    assert told[4][1]["safe_arguments"] == {"command_summary": "ls -l"}
+    ends = [data for kind, data in told if kind.endswith("tool_call.completed")]
+    assert [one["status"].rpartition("STATUS_")[2] for one in ends] == [
+        *("SUCCEEDED", "DENIED", "FAILED", "FAILED", "FAILED"),
+    ]
+    assert (ends[-1]["error_code"], ends[-1]["error_message"]) == ("tool_error", "no such row")
     result = told[5][1]
     assert (result["duration"], result["status"]) == (
         "1.234s",
@@ -335,6 +358,30 @@ async def test_without_a_stream_the_error_says_so_and_nothing_is_lost(tmp_path: 
         message = Message(message_id="m", run_id="r", type="maestro.x", occurred_at="", body=b"{}")
         assert (await transport.send(message)).result == "retry"
         await transport.aclose()
+
+
+@pytest.mark.parametrize(
+    "said", [b"ok", b"null", b"{}", b'{"stream":"X","seq":"1"}', b'{"error":3}']
+)
+async def test_an_answer_of_somebody_else_is_no_acknowledgement(
+    tmp_path: Path, said: bytes
+) -> None:
+    """Any subscriber of a subject can answer what is published there."""
+
+    async def respond(message: Any) -> None:
+        await message.respond(said)
+
+    async with nats_server(tmp_path) as server:
+        other = await server.connected()
+        await other.subscribe("maestro.>", cb=respond)
+        await other.flush()
+        transport = BusTransport(Credentials(server.url))
+        message = Message(message_id="m", run_id="r", type="maestro.x", occurred_at="", body=b"{}")
+        attempt = await transport.send(message)
+        await transport.aclose()
+        await other.close()
+    assert attempt.result == "retry"
+    assert "does not answer as JetStream does" in attempt.problem
 
 
 async def test_a_token_opens_the_server_and_is_in_no_error(tmp_path: Path) -> None:

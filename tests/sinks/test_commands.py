@@ -4,8 +4,10 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from batten.control.supervisor import Staff
 from batten.journal.sqlite import SqliteJournal
@@ -92,18 +94,26 @@ def test_a_workspace_cannot_name_a_receiver(tmp_path: Path) -> None:
     assert not (stage.home / "sinks.db").exists()
 
 
-def test_wrong_settings_stop_a_service_and_are_told_after_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"webhooks": {"a": {"url": "x", "secret": "s"}}}, b"sinks.webhooks.a: URL must start"),
+        ({"allow": ["10.0.0.0/8/8"]}, b"the settings of sinks: '10.0.0.0/8/8' is neither"),
+        ({"otel": {"endpoint": "a:4318"}}, b"OpenTelemetry's endpoint a:4318/v1/traces: URL must"),
+    ],
+)
+def test_wrong_settings_stop_a_service_and_are_told_after_a_run(
+    tmp_path: Path, table: dict[str, Any], says: bytes
+) -> None:
     stage = Stage(tmp_path)
-    wrong = msgspec.json.encode(
-        {"sinks": {"webhooks": {"a": {"url": "x", "secret": "s"}}}}
-    ).decode()
+    wrong = msgspec.json.encode({"sinks": table}).decode()
     served = batten(stage, "serve", "--port", "0", "--settings", wrong)
     assert served.returncode == 78
-    assert b"sinks.webhooks.a: URL must start with" in served.stderr
+    assert says in served.stderr
     model = stage.scenario([say("Done."), end()])
     ended = batten(stage, "-p", "go", "--model", model, "--sandbox", "none", "--settings", wrong)
     assert ended.returncode == 0
-    assert b"the sinks were not told: sinks.webhooks.a" in ended.stderr
+    assert b"the sinks were not told: " + says in ended.stderr
 
 
 async def test_the_process_of_sinks_runs_behind_everything_else(tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from batten.contract import facts
 from batten.contract.errors import CallerError
-from batten.contract.tracing import parse_traceparent, span_of, trace_of
+from batten.contract.tracing import parse_traceparent, span_of, trace_of, tracestate_of
 from batten.journal.sqlite import SqliteJournal
 from batten.sinks.configuration import open_telemetry
 from batten.sinks.otel.environment import OtelSettings, otel_target
 from batten.sinks.running import close_reader, open_reader
 from batten.sinks.store import SinkStore
 from tests.agent.stage import Stage, bash, call, end, say
-from tests.journal.given import FINISHED, STARTED, called, new_run
+from tests.journal.given import FAILED, FINISHED, STARTED, called, new_run
 from tests.models.server import ModelServer, answer
 from tests.models.wire import anthropic_turn
 from tests.session.processes import batten
@@ -152,6 +152,36 @@ async def test_a_run_is_a_trace_of_turns_calls_tools_and_questions(
     for span in spans:
         assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
         assert len({span["spanId"] for span in spans}) == len(spans)
+
+
+async def test_a_model_call_that_fails_and_a_turn_that_the_run_cuts_short_are_spans(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    run = new_run(session_id="chat_1")
+    queued = facts.RunQueued("agent_loop", "m", "p", "/w", "in_place", None)
+    lease, _ = await journal.create(run, [queued, STARTED])
+    assert lease is not None
+    happened = [
+        facts.TurnStarted(1, "m", "p", 10),
+        facts.TurnFailed(1, "model_overloaded", "no", will_retry=True, provider="xai"),
+        facts.TurnStarted(2, "m", "p", 10),
+        called(turn=2),
+        facts.ApprovalRequested("appr_1", "call_1", "bash", "?", "ask"),
+        facts.ApprovalResolved("appr_1", "cancelled", "ann", ""),
+        FAILED,
+    ]
+    await journal.append(run.run_id, happened, fence=lease.fence)
+    await export(journal, store, receiver)
+    spans = spans_of(receiver.taken)
+    ids = {span["spanId"] for span in spans}
+    assert {span.get("parentSpanId", span["spanId"]) for span in spans} <= ids
+    failed, done = [span for span in spans if span["name"] == "chat m"]
+    assert (failed["status"]["code"], done["status"]["code"]) == (2, 1)
+    named = attributes(failed)
+    assert (named["gen_ai.provider.name"], named["error.type"]) == ("x_ai", "model_overloaded")
+    assert [span["name"] for span in spans].count("agent.turn") == 2
+    durations = metrics_of(receiver.taken)["gen_ai.client.operation.duration"]
+    assert [attributes(one).get("error.type") for one in durations] == ["model_overloaded", None]
 
 
 async def test_metrics_follow_the_conventions(
@@ -340,6 +370,13 @@ def test_it_is_off_unless_it_is_turned_on() -> None:
 )
 def test_what_is_no_traceparent_is_ignored(text: str) -> None:
     assert parse_traceparent(text) is None
+
+
+def test_what_is_no_tracestate_is_ignored() -> None:
+    for good in ("vendor=1", "fw529a3039@dt=FfAAAAA, rojo=00f067aa0ba902b7"):
+        assert tracestate_of(f" {good} ") == good
+    for bad in ("", "vendor", "Vendor=1", "a=1,,b=2", "a=\x01", "a=é", "a=" + "1" * 600):
+        assert tracestate_of(bad) == ""
 
 
 def test_a_traceparent_of_a_later_version_is_read() -> None:

@@ -71,6 +71,24 @@ async def test_a_message_that_fails_holds_up_its_own_run_only(
     assert receiver.of(stuck) == [0, 1, 2, 3, 4]
 
 
+async def test_a_bug_of_a_transport_is_a_failed_attempt(
+    journal: SqliteJournal, store: SinkStore, receiver: Receiver, clock: Clock
+) -> None:
+    def fail(one: Message) -> Attempt:
+        raise KeyError(one.message_id)
+
+    run_id = await run_of(journal)
+    receiver.answer = fail
+    reader = await open_reader(sink(receiver), journal, store)
+    await settle(reader)
+    row = store.sink(reader.sink.name)
+    assert row is not None
+    assert row.problem.startswith("KeyError")
+    receiver.answer = lambda one: OK
+    await pass_time(reader, store, clock, HOUR)
+    assert receiver.of(run_id) == [0, 1, 2, 3, 4]
+
+
 async def test_pauses_grow_to_an_hour_and_end_in_a_dead_letter_after_72_hours(
     journal: SqliteJournal, store: SinkStore, receiver: Receiver, clock: Clock
 ) -> None:

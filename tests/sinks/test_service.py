@@ -1,6 +1,7 @@
 """Webhooks, metrics and the audit log of a running service."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from tests.service.serving import Run, Service, serving
 from tests.session.processes import batten
 from tests.sinks.http_receiver import HttpReceiver, http_receiver
 
+LAUNCHED = {
+    "MAESTRO_EVALOPS_ORG_ID": "org_1",
+    "MAESTRO_USER_ID": "user_1",
+    "TRACEPARENT": "00-11111111111111111111111111111111-1111111111111111-01",
+}
 ALLOW = msgspec.json.encode({"sinks": {"allow": ["127.0.0.0/8"]}}).decode()
 
 
@@ -26,7 +32,8 @@ async def receiver() -> AsyncIterator[HttpReceiver]:
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--auto-allow", "--settings", ALLOW) as running:
+    flags = ("--auto-allow", "--settings", ALLOW)
+    async with serving(tmp_path, *flags, environ=LAUNCHED) as running:
         yield running
 
 
@@ -94,6 +101,7 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     log = await logged(service, path, 4)
     assert [one["status"] for one in log] == ["delivered", "delivered"]
     assert log[0]["payload"] == bodies[-1]
+    assert (await ask(service, "GET", f"{path}/deliveries?before={10**30}")).status == 400
     older = (await got(service, "GET", f"{path}/deliveries?before={log[1]['id']}"))["data"]
     assert {one["id"] for one in older}.isdisjoint({one["id"] for one in log})
     await got(service, "POST", f"{path}/deliveries/{log[0]['id']}/replay")
@@ -159,7 +167,9 @@ async def test_a_hanging_receiver_delays_no_run_and_is_seen_in_the_metrics(
     assert f"batten_sink_dead_letters{name}" in lines
 
 
-async def test_a_callers_span_is_recorded_with_its_run_alone(service: Service) -> None:
+async def test_a_callers_span_is_recorded_with_its_run_alone_and_a_launchers_ids_with_each(
+    service: Service,
+) -> None:
     caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     model = service.stage.scenario([say("Done."), end()])
     found: list[Any] = []
@@ -168,27 +178,31 @@ async def test_a_callers_span_is_recorded_with_its_run_alone(service: Service) -
         answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, headers)
         run_id = msgspec.json.decode(answer.body)["data"]["id"]
         run = Run(service, task_id, run_id)
-        found.append((await run.until("run.queued"))["data"].get("traceparent"))
+        queued = (await run.until("run.queued"))["data"]
+        found.append(queued.get("traceparent"))
+        # A service serves many traces: the one that it was started in is not recorded.
+        assert queued["identity"] == {"organization_id": "org_1", "user_id": "user_1"}
     assert found == [caller, None, None]
 
 
 async def test_a_command_of_the_service_is_told_the_callers_trace(service: Service) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     model = service.stage.scenario([bash("echo $TRACEPARENT > span")], [say("Done."), end()])
-    task_id = await service.task(model)
-    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-    answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, headers)
-    run = Run(service, task_id, msgspec.json.decode(answer.body)["data"]["id"])
-    called = await run.until("tool.invoked")
-    await run.until("run.finished")
-    span = span_of(run.run_id, "tool", called["data"]["tool_call_id"], 1)
-    written = (service.stage.workspace / "span").read_text().strip()
-    assert written == f"00-{trace}-{span}-01"
+    for headers in ({"traceparent": f"00-{trace}-b7ad6b7169203331-01"}, None):
+        task_id = await service.task(model)
+        answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, headers)
+        run = Run(service, task_id, msgspec.json.decode(answer.body)["data"]["id"])
+        called = await run.until("tool.invoked")
+        await run.until("run.finished")
+        span = span_of(run.run_id, "tool", called["data"]["tool_call_id"], 1)
+        written = (service.stage.workspace / "span").read_text().strip()
+        assert written == (f"00-{trace}-{span}-01" if headers else "")
 
 
 async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpReceiver) -> None:
     run_id = await played(service)
-    await got(service, "POST", "/webhooks", {"url": receiver.url})
+    token = f"ghp_{secrets.token_hex(18)}"
+    await got(service, "POST", "/webhooks", {"url": f"{receiver.url}/{token}"})
     task_id = await service.task(service.stage.scenario([say("x"), end()], name="x"))
     assert (await ask(service, "DELETE", f"/hecate/v1/tasks/{task_id}")).status == 204
     made = await asyncio.to_thread(batten, service.stage, "keys", "create", "ann", "--json")
@@ -216,6 +230,8 @@ async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpR
     } <= set(actions)
     [started] = (await audit(f"action=run.started&resourceId={run_id}"))["data"]
     assert (started["resource"], started["resourceId"]) == ("run", run_id)
+    # Nobody had a key then.
+    assert (started["actor"], started["actorType"]) == ("operator", "local")
     [deleted] = (await audit("action=task.deleted"))["data"]
     assert deleted["resourceId"] == task_id
     assert deleted["requestId"]
@@ -223,7 +239,8 @@ async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpR
     assert [one["details"]["name"] for one in created] == ["ann"]
     assert (await audit("createdBefore=2000-01-01"))["total"] == 0
     whole = await audit("limit=200")
-    assert key not in msgspec.json.encode(whole).decode()
+    for secret in (key, token):
+        assert secret not in msgspec.json.encode(whole).decode()
     async with clients() as opened:
         connection = await opened.connect_to(service.url)
         refused = await connection.ask("GET", "/audit", None, {"authorization": f"Bearer {key}"})

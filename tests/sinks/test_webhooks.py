@@ -351,6 +351,9 @@ async def test_a_redirect_to_a_private_address_is_not_followed(receiver: HttpRec
                 "the receiver redirects, which is not followed",
             )
         assert inner.all == []
+    receiver.behave = lambda one: (302, "http://[no-address/")
+    attempt = await WebhookTransport(subscription(receiver), Clock(), ALLOW).send(MESSAGE)
+    assert (attempt.result, attempt.problem[:22]) == ("retry", "the redirect is no URL")
 
 
 def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:
@@ -361,6 +364,9 @@ def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:
         "http://",
         "https://u:p@host/",
         "not a url",
+        "https://exa mple.org/",
+        "https://example.org/\n",
+        f"https://{'a' * 64}.example/",
         "http://a/" + "x" * 3000,
     ):
         with pytest.raises(CallerError):

@@ -283,16 +283,19 @@ async def _served(
 def _runtime(opener: "SessionOpener") -> "Runtime":
     from batten.control.coordination.records import Keeping
     from batten.control.coordination.runtime import Runtime
+    from batten.redact.identity import recorded_identity
     from batten.redact.redactor import Redactor
     from batten.redact.seal import SealKey
     from batten.settings.control_plane import read_control_plane
 
     environ = opener.base.environ
+    redactor = Redactor.from_environment(environ)
     keeping = Keeping(
         opener.journal,
-        Redactor.from_environment(environ),
+        redactor,
         partial(SealKey.load, opener.home),
         read_control_plane(environ).macp_redact_patterns,
+        recorded_identity(environ, redactor),
     )
     return Runtime(keeping)
 

@@ -170,6 +170,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     from batten.control.coordination.records import Keeping
     from batten.control.coordination.registries import FILE, Registries, load_policies
     from batten.control.coordination.runtime import Runtime
+    from batten.redact.identity import service_identity
     from batten.redact.redactor import Redactor
     from batten.redact.seal import SealKey
     from batten.serve.grpc.rates import Rates
@@ -187,11 +188,13 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     in_memory = environ.get("MACP_MEMORY_ONLY") == "1" and not options.leave_with_stdin
     journal = _journal(home, in_memory=in_memory)
     try:
+        redactor = Redactor.from_environment(environ)
         keeping = Keeping(
             journal,
-            Redactor.from_environment(environ),
+            redactor,
             partial(SealKey.load, home),
             read_control_plane(environ).macp_redact_patterns,
+            service_identity(environ, redactor),
         )
         registries = Registries("" if in_memory else os.path.join(home, FILE), fixed)
         runtime = Runtime(keeping, registries, adopts=may_adopt, commits_here=True)

@@ -52,6 +52,13 @@ PREFIXES = {
 }
 """Variables of any name: `MAESTRO_EVENT_BUS_ATTR_TASK_ID` is `attribute.task_id`."""
 
+TRACE_IDS = ("trace_id", "traceparent", "tracestate")
+"""Those among the ids that name a trace."""
+SWITCHES = ("MAESTRO_EVENT_BUS", "MAESTRO_AUDIT_BUS")
+"""The first of these that is not blank turns the event bus on or off."""
+BUS_OFF = "event_bus_off"
+"""Among the ids of a run whose launcher turned the bus off: its events are never published."""
+NO = ("0", "false", "no", "off")
 _LONGEST = 512
 _GATEWAY = (
     *("agent_id", "workspace_id", "objective_id", "run_id", "agent_run_id", "agent_run_step_id"),
@@ -79,6 +86,8 @@ def gateway_metadata(ids: Mapping[str, str]) -> dict[str, str]:
 def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
     """The ids in the environment, without those that are missing, blank or far too long."""
     found: dict[str, str] = {}
+    if first(environ, SWITCHES).lower() in NO:
+        found[BUS_OFF] = "true"
     for name, variables in VARIABLES.items():
         value = first(environ, variables)
         if value and len(value) <= _LONGEST:

@@ -20,6 +20,8 @@ current_traceparent: ContextVar[str] = ContextVar("current_traceparent", default
 Empty while tracing is off."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_MEMBER = r"[a-z0-9][a-z0-9_*/@-]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
+_TRACESTATE = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
 _LONGEST = 512
 
 
@@ -42,6 +44,12 @@ def parse_traceparent(text: str) -> TraceParent | None:
     if not int(found[2], 16) or not int(found[3], 16):
         return None
     return TraceParent(found[2], found[3], found[4])
+
+
+def tracestate_of(text: str) -> str:
+    """A `tracestate` as W3C spells it; empty for anything else."""
+    text = text.strip()
+    return text if len(text) <= _LONGEST and _TRACESTATE.fullmatch(text) else ""
 
 
 def trace_of(run_id: str) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from batten.contract.envelope import decode_fact
 from batten.contract.facts import RunQueued
 from batten.contract.facts.approval import panel_of
+from batten.contract.identity import TRACE_IDS, VARIABLES
 from batten.control.reach import check_addresses
 from batten.control.specification import executed, resumed
 from batten.control.supervisor import BEAT_S
@@ -23,6 +24,7 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
 _PARENT_GONE = 1
+_TRACES = frozenset(variable for name in TRACE_IDS for variable in VARIABLES[name])
 
 
 async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = None) -> None:
@@ -71,12 +73,15 @@ def specifying(opener: SessionOpener) -> Specify:
 
 
 async def _under_callers_span(base: SessionSpec, journal: Journal, row: RunRow) -> SessionSpec:
-    """The specification with the span of the request that queued the run, if it named one."""
+    """The specification with the span of the request that queued the run, if it named one; the
+    span that the service itself was started in is none of the run's.
+    """
+    environ = {name: value for name, value in base.environ.items() if name not in _TRACES}
     for stored in await journal.read(row.run_id, limit=2):
         fact = decode_fact(stored.body)
         if isinstance(fact, RunQueued) and fact.traceparent is not UNSET:
-            return replace(base, environ={**base.environ, "TRACEPARENT": fact.traceparent})
-    return base
+            environ["TRACEPARENT"] = fact.traceparent
+    return replace(base, environ=environ)
 
 
 def beat(loop: asyncio.AbstractEventLoop) -> None:

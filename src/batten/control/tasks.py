@@ -47,6 +47,7 @@ from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
 from batten.protocols.hecate.creation import concealed, named_source, raised_budget
+from batten.redact.identity import service_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.history import chain_cost, envelopes_of, facts_of, prompts_of
@@ -86,6 +87,7 @@ class Tasks:
         self.worker_id = this_worker()
         self.lease_s = LEASE_S
         self.redactor = Redactor.from_environment(base.environ)
+        self.identity = service_identity(base.environ, self.redactor)
         self.workspaces = Workspaces(home, base.environ)
         self._home = home
         self._base = base
@@ -126,7 +128,7 @@ class Tasks:
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
         path = named_source(task) if task.workspace_mode == "in_place" else ""
         path = path or self.workspaces.of_task(task_id)
-        opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
+        opened = SessionOpened(path, task_id, SURFACE, identity=self.identity or UNSET)
 
         exact, hidden = msgspec.json.encode(task), concealed(task)
         is_stored_whole = hidden is task and len(exact) <= LARGEST_VALUE and self._is_clean(task)
@@ -427,11 +429,11 @@ class Tasks:
         """
         run_id = run_id or new_run_id()
         if origin is None:
-            path = self.workspaces.path_for(task, session.task_id, run_id)
+            path, spent = self.workspaces.path_for(task, session.task_id, run_id), 0
         else:
             path = origin.run.workspace_path
+            spent = await chain_cost(self.journal, origin.run)
         provider, model = self._models.of(session.workspace_path, task)
-        spent = 0 if origin is None else await chain_cost(self.journal, origin.run)
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,
@@ -444,6 +446,7 @@ class Tasks:
             priority=PRIORITIES.get(task.priority, 0) or UNSET,
             by=by,
             traceparent=traceparent or UNSET,
+            identity=self.identity or UNSET,
         )
         facts: list[RunQueued | RunResumedFromEvent] = [queued]
         if origin is not None:

@@ -25,6 +25,7 @@ from batten.sinks.webhooks.subscription import (
     sink_name,
 )
 from batten.sinks.webhooks.transport import WebhookTransport
+from batten.tools.addresses import Allowed
 
 TELL_WITHIN_S = 2.0
 EVENT_BUS = "event-bus"
@@ -72,9 +73,11 @@ class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 def read_sinks(settings: Mapping[str, Any]) -> SinkSettings:
     """The table, checked. A text that begins with `$` names a variable."""
     try:
-        return msgspec.convert(settings, SinkSettings)
-    except msgspec.ValidationError as error:
+        found = msgspec.convert(settings, SinkSettings)
+        Allowed(found.allow)
+    except (msgspec.ValidationError, CallerError) as error:
         raise CallerError(f"the settings of sinks: {error}", code="config") from None
+    return found
 
 
 def expanded(text: str, environ: Mapping[str, str], what: str) -> str:
@@ -119,8 +122,11 @@ def open_telemetry(settings: OtelSettings | None, environ: Mapping[str, str]) ->
         for name, value in target.headers.items()
     }
     for url in (target.traces_url, target.metrics_url):
-        if url:
-            check_receiver(url)
+        try:
+            if url:
+                check_receiver(url)
+        except CallerError as error:
+            raise CallerError(f"OpenTelemetry's endpoint {url}: {error}", code="config") from None
     return Sink(
         name=OTEL,
         version=version_of(target, headers),

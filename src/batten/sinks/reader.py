@@ -152,6 +152,10 @@ class SinkReader:
                 attempts = [await transport.send(message) for message in messages]
         except BattenError as error:
             attempts = [Attempt(result="retry", problem=str(error))] * len(messages)
+        except Exception as error:  # a bug on the way to one receiver must not end all sinks
+            _log.error("sink %s: an attempt failed", self.sink.name, exc_info=error)
+            problem = f"{type(error).__name__}: {error}"[:500]
+            attempts = [Attempt(result="retry", problem=problem)] * len(messages)
         return [self.after(*pair) for pair in zip(entries, attempts, strict=True)]
 
     def after(self, entry: Entry, attempt: Attempt) -> Entry:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-_SWITCHES = ("MAESTRO_EVENT_BUS", "MAESTRO_AUDIT_BUS")
+from batten.contract.identity import NO, SWITCHES, first
+
 _ADDRESSES = ("MAESTRO_EVENT_BUS_URL", "EVALOPS_NATS_URL", "NATS_URL")
-_OFF = ("0", "false", "no", "off")
 
 
 def has_sinks(home: str, environ: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
@@ -20,7 +20,7 @@ def has_sinks(home: str, environ: Mapping[str, str], settings: Mapping[str, Any]
 
 
 def _has_bus(environ: Mapping[str, str]) -> bool:
-    switch = next((value for name in _SWITCHES if (value := environ.get(name, "").strip())), "")
-    if switch.lower() in _OFF:
+    switch = first(environ, SWITCHES)
+    if switch.lower() in NO:
         return False
     return bool(switch) or any(environ.get(name) for name in _ADDRESSES)

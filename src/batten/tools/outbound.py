@@ -153,7 +153,7 @@ class Outbound:
             target = answer.headers.get("location", "")
             if answer.status not in _REDIRECTS or not target:
                 return answer
-            before, url = check_url(url), urljoin(url, target)
+            before, url = check_url(url), _joined(url, target)
             after = check_url(url)
             if check_redirect is not None:
                 check_redirect(url)
@@ -221,6 +221,14 @@ def check_url(url: str) -> SplitResult:
     if "@" in parts.netloc:
         raise CallerError("a URL must not hold credentials; send a header", code="invalid_url")
     return parts
+
+
+def _joined(url: str, target: str) -> str:
+    """The address of a redirect; `Refused` if it is none."""
+    try:
+        return urljoin(url, target)
+    except ValueError as error:
+        raise Refused(f"the redirect is no URL: {error}", code="redirect_refused") from None
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

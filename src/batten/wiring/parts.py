@@ -15,7 +15,6 @@ from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
-from batten.contract.identity import identity_of
 from batten.contract.notes import Note
 from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
@@ -23,6 +22,7 @@ from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import price, prices_as_of
 from batten.models.registry import open_model, priced_name, split_name
+from batten.redact.identity import recorded_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.redact.secrets import configured_values
@@ -128,9 +128,7 @@ class SessionParts:
         await asyncio.sleep(0)
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         await self._connect_servers(workspace, redactor)
-        # Ids look like secrets of no known form, so only what is known to be one is replaced.
-        named = identity_of(self._environ).items()
-        identity = {name: redactor.authored.text(value) for name, value in named}
+        identity = recorded_identity(self._environ, redactor)
         self._deps = RunDeps(
             journal=self.journal,
             redactor=redactor,

@@ -163,6 +163,7 @@ async def describe(
     mode: str = DECISION,
     kind: str = "rust",
     traceparent: str = "",
+    tracestate: str = "",
     **more: Any,
 ) -> str:
     """A queued run that waits for a session, as `POST /runs` makes it; its id."""
@@ -194,7 +195,7 @@ async def describe(
         session_id=stream.session_id,
         first=True,
     )
-    await journal.create(run, [queued("", traceparent), described])
+    await journal.create(run, [queued("", traceparent, {"tracestate": tracestate}), described])
     return run_id
 
 

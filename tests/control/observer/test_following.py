@@ -217,7 +217,9 @@ async def test_calls_carry_the_trace_of_the_run(tmp_path: Path) -> None:
         recording_runtime() as (address, calls),
         observing(tmp_path, address, session_poll_timeout_ms=200) as here,
     ):
-        run_id = await describe(here.journal, sdk.new_session_id(), traceparent=parent)
+        run_id = await describe(
+            here.journal, sdk.new_session_id(), traceparent=parent, tracestate="vendor=1"
+        )
         await here.ended(run_id)
     sent = [dict(metadata) for _, metadata in calls]
     told = {one["traceparent"] for one in sent}
@@ -225,4 +227,5 @@ async def test_calls_carry_the_trace_of_the_run(tmp_path: Path) -> None:
     (one,) = told
     assert one.split("-")[1] == "0af7651916cd43dd8448eb211c80319c"
     assert one != parent
+    assert {one["tracestate"] for one in sent} == {"vendor=1"}
     assert {one["authorization"] for one in sent} == {f"Bearer {OBSERVER}"}

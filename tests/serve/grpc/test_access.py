@@ -19,7 +19,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from batten.contract.envelope import decode_fact
+from batten.contract.facts import RunQueued
 from batten.coordination.rejection import Rejection
+from batten.journal.sqlite import SqliteJournal
 from batten.serve.grpc.identity import Identity
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.signed_tokens import JwtOptions, JwtVerifier
@@ -31,6 +34,7 @@ from tests.serve.grpc.running import Server, bearer, grpc, plain_stub, running, 
 
 jwt: Any = import_module("jwt")
 wire: Any = import_module("batten.serve.grpc.wire")
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TOKENS = [
     {"token": "lead-token", "sender": "lead"},
     {"token": "quorum-token", "sender": "q", "allowed_modes": ["macp.mode.quorum.v1"]},
@@ -44,7 +48,7 @@ def start(stub: Any, token: str, sender: str = "", **fields: Any) -> Any:
     fields.setdefault("session_id", sdk.new_session_id())
     message = start_message(sender=sender, **fields)
     request = core.SendRequest(envelope=wire.write_envelope(message))
-    return stub.Send(request, metadata=bearer(token)).ack
+    return stub.Send(request, metadata=(*bearer(token), ("traceparent", CALLER))).ack
 
 
 def status_of(call: Callable[[], Any]) -> tuple[str, str]:
@@ -91,6 +95,18 @@ def test_restricted_tokens_are_held_to_their_rights(guarded: Server) -> None:
             "FORBIDDEN",
         )
         assert stub.RegisterPolicy(request, metadata=bearer("admin-token")).ok
+
+
+async def test_a_session_belongs_to_the_trace_of_the_call_that_started_it(
+    guarded: Server,
+) -> None:
+    with plain_stub(guarded) as stub:
+        assert start(stub, "lead-token").ok
+    journal = SqliteJournal.open(guarded.home, read_only=True)
+    found = [decode_fact(one.body) for one in await journal.feed()]
+    journal.close()
+    queued = [one for one in found if isinstance(one, RunQueued)]
+    assert {one.traceparent for one in queued} == {CALLER}
 
 
 def test_observer_sees_foreign_sessions_and_others_do_not(guarded: Server) -> None:

@@ -108,7 +108,9 @@ async def test_d8_and_d11_the_descriptor_is_the_run_s_metadata(described: Descri
         "execution": {"tags": ["a"], "requester": {"actorId": "u1", "actorType": "user"}},
     }
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    made = await described.create(body, traceparent=parent)
+    made = await described.create(body, traceparent=parent, tracestate="vendor=1, other=2")
+    queued = await described.service.get("/events?event_type=run.queued&limit=500")
+    assert queued[-1]["data"]["identity"] == {"tracestate": "vendor=1, other=2"}
     assert (made["sessionId"], made["traceId"]) == (UUID7, parent.split("-")[1])
     record = await described.get(f"/runs/{made['runId']}")
     assert (record["mode"], record["tags"]) == ("sandbox", ["a", "sandbox"])

@@ -124,7 +124,9 @@ class PanelRequests:
         journal, redactor = recorder.journal, recorder.redactor
         row = await known_request(journal, await asked)
         patterns = read_control_plane(self._base.environ).macp_redact_patterns
-        keeping = Keeping(journal, redactor, self._deps.seal_key, patterns)
+        keeping = Keeping(
+            journal, redactor, self._deps.seal_key, patterns, dict(self._deps.identity)
+        )
         opening = partial(open_session, journal=journal, home=self._deps.home)
         with suppress(Conflict):  # it was answered, or its time has passed
             question = await find_question(journal, row)

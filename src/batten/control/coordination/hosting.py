@@ -11,6 +11,7 @@ from batten.control.coordination.records import Keeping
 from batten.control.coordination.runtime import Runtime
 from batten.control.coordination.seat import Seat
 from batten.control.worker import Specify
+from batten.redact.identity import service_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.settings.control_plane import read_control_plane
@@ -39,6 +40,7 @@ class _HostedPanels:
             self.redactor,
             partial(SealKey.load, opener.home),
             read_control_plane(opener.base.environ).macp_redact_patterns,
+            service_identity(opener.base.environ, self.redactor),
         )
         base = await self._base(question)
         return await hold(

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from batten.contract.errors import BattenError, Conflict, JournalError
+from batten.contract.tracing import current_traceparent
 from batten.control.coordination.commits import Append, Commits
 from batten.control.coordination.records import Keeping, write_events
 from batten.control.coordination.run_facts import LEASE_S, new_stream, opening_facts, queued
@@ -23,7 +24,7 @@ async def create_run(
     commits: Commits,
 ) -> Lease | None:
     """Open a session that no client described. Raises `Conflict` if it has a run."""
-    stream, opened = new_stream(session.session_id)
+    stream, opened = new_stream(session.session_id, keeping.identity)
     written = write_events([accepted], session, run_id, keeping)
     run = NewRun(
         run_id=run_id,
@@ -34,7 +35,8 @@ async def create_run(
         session_id=stream.session_id,
         first=True,
     )
-    first = [queued(), *opening_facts(session, worker_id, keeping)]
+    begins = queued(traceparent=current_traceparent.get(), identity=keeping.identity)
+    first = [begins, *opening_facts(session, worker_id, keeping)]
     created: list[Awaitable[tuple[Lease | None, list[Stored]]]] = []
 
     def submit() -> Receipt[Any]:

@@ -51,6 +51,8 @@ class Keeping(Struct, frozen=True):
     seal_key: Callable[[], SealKey]
     patterns: tuple[str, ...] = ()
     """Texts that canonical events of new sessions do not show."""
+    identity: dict[str, str] = {}
+    """The ids of those that new sessions work for."""
 
 
 class Written(Struct, frozen=True):

@@ -21,17 +21,21 @@ _LONGEST_INTENT = 4000
 """Characters of the intent in the run's prompt; the message has all of it."""
 
 
-def new_stream(session_id: str) -> tuple[NewRun, list[Fact]]:
+def new_stream(
+    session_id: str, identity: dict[str, str] | None = None
+) -> tuple[NewRun, list[Fact]]:
     """The stream of a coordination session that the journal does not have, and its facts."""
     chat, task_id = journal_session(session_id), new_task_id()
     new = NewRun(run_id=session_stream(chat), kind="session", task_id=task_id, session_id=chat)
     return new, [
-        facts.SessionOpened(workspace_path="", task_id=task_id, surface=SURFACE),
+        facts.SessionOpened("", task_id, SURFACE, identity=identity or UNSET),
         facts.SessionConfigured(settings={"macp_session_id": session_id}),
     ]
 
 
-def queued(by: str = "", traceparent: str = "") -> facts.RunQueued:
+def queued(
+    by: str = "", traceparent: str = "", identity: dict[str, str] | None = None
+) -> facts.RunQueued:
     """The first fact of a session's run."""
     return facts.RunQueued(
         kind="coordination",
@@ -43,6 +47,7 @@ def queued(by: str = "", traceparent: str = "") -> facts.RunQueued:
         executor_type="live",
         by=by or UNSET,
         traceparent=traceparent or UNSET,
+        identity=identity or UNSET,
     )
 
 

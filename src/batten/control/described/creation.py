@@ -50,6 +50,8 @@ class Asker(Struct, frozen=True, kw_only=True):
 
     by: str
     traceparent: str = ""
+    tracestate: str = ""
+    """Sent on to a runtime elsewhere beside the trace."""
     cloned_from: str = ""
 
 
@@ -202,7 +204,10 @@ class DescribedRuns:
     async def _create_waiting_run(
         self, run_id: RunId, session_id: str, asker: Asker, described: "_Described"
     ) -> None:
-        stream, opened = new_stream(session_id)
+        identity = self._tasks.identity
+        if asker.tracestate:
+            identity = {**identity, "tracestate": asker.tracestate}
+        stream, opened = new_stream(session_id, self._tasks.identity)
         new = NewRun(
             run_id=run_id,
             kind="coordination",
@@ -215,7 +220,7 @@ class DescribedRuns:
             await Recorder.create(
                 self._journal,
                 new,
-                [queued(asker.by, asker.traceparent), *described.clean],
+                [queued(asker.by, asker.traceparent, identity), *described.clean],
                 described.record_unless_clean,
                 redactor=self._tasks.redactor,
                 seal_key=self._tasks.seal_key,

@@ -9,9 +9,10 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import Conflict
 from batten.contract.ids import new_run_id
 from batten.control.coordination.ids import journal_session
+from batten.control.coordination.records import Keeping
 from batten.control.coordination.run_facts import new_stream, queued
 from batten.control.observer.contract import SessionSnapshot
-from batten.journal.contract import Journal, NewRun
+from batten.journal.contract import NewRun
 from batten.protocols.macp.normaliser import VERSION
 from batten.settings.control_plane import ControlPlaneSettings
 
@@ -21,12 +22,13 @@ _TTL_MS = 300_000
 
 
 async def discover(
-    journal: Journal, session: SessionSnapshot, settings: ControlPlaneSettings
+    keeping: Keeping, session: SessionSnapshot, settings: ControlPlaneSettings
 ) -> bool:
     """Queue a run that observes the session; False if it has a run already."""
+    journal = keeping.journal
     if await journal.session(journal_session(session.session_id)) is not None:
         return False
-    stream, opened = new_stream(session.session_id)
+    stream, opened = new_stream(session.session_id, keeping.identity)
     run = NewRun(
         run_id=new_run_id(),
         kind="coordination",
@@ -36,7 +38,8 @@ async def discover(
     )
     with suppress(Conflict):  # another server or a client was faster
         await journal.create(stream, opened)
-        await journal.create(run, [queued(_SOURCE), _described(session, settings)])
+        first = queued(_SOURCE, identity=keeping.identity)
+        await journal.create(run, [first, _described(session, settings)])
         return True
     return False
 

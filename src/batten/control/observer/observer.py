@@ -277,7 +277,7 @@ class Observer:
             return
         is_new = is_change or not session.has_ended or self._is_missed(session)
         is_wanted = is_new and self._settings.session_discovery_enabled
-        if is_wanted and await discover(self.journal, session, self._settings):
+        if is_wanted and await discover(self._keeping, session, self._settings):
             self.look()
 
     async def _hear(self, signal: Said) -> None:

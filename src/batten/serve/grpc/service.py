@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from batten.contract.errors import BattenError
+from batten.contract.tracing import current_traceparent, parse_traceparent
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
 from batten.control.coordination.runtime import Runtime
@@ -73,6 +74,8 @@ class RuntimeService:
             return await abort(context, Rejection("INVALID_REQUEST", "the envelope is missing"))
         envelope = request.envelope
         ids = (envelope.session_id, envelope.message_id)
+        if envelope.message_type == "SessionStart":
+            _enter_trace(context)
         try:
             answer = await self._send(self._read(envelope), self.identify(context))
         except Rejection as rejection:
@@ -132,6 +135,7 @@ class RuntimeService:
         return result
 
     async def StreamSession(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
+        _enter_trace(context)
         try:
             identity = self.identify(context)
             # Clients that wait for the headers send their first frame after them.
@@ -355,6 +359,13 @@ class RuntimeService:
                         yield self._runtime.clock()
         finally:
             watching.close()
+
+
+def _enter_trace(context: Any) -> None:
+    """Let what is done for this call belong to the span of its caller, if that names one."""
+    said = dict(context.invocation_metadata() or ()).get("traceparent", "")
+    if isinstance(said, str) and (caller := parse_traceparent(said)) is not None:
+        current_traceparent.set(str(caller))
 
 
 def _signal(heard: Heard) -> Any:

@@ -87,7 +87,7 @@ async def service(
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
-    telling = SinkService(opener.journal, opener.home)
+    telling = SinkService(opener.journal, opener.home, tasks.redactor)
     plane = ControlPlane(opener, tasks, fanout, telling, hosted, callback_hosts)
     metrics = Metrics(is_plane=True)
     Gauges(opener.journal, supervisor, retention).add_to(metrics)

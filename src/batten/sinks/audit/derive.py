@@ -28,7 +28,9 @@ TYPES = frozenset(
     )
 )
 _POLICY = frozenset(("mode", "rules", "resolvers", "auto_apply"))
-_SYSTEM = frozenset(("policy", "system", "timeout", ""))
+_SYSTEM = frozenset(("policy", "system", "timeout", "runtime", "session-discovery"))
+_LOCAL = frozenset(("", "operator", "client", "user", "guest"))
+"""Those who need no key: users of this machine, and clients on the pipes of a session."""
 
 
 def entry_of(stored: Stored) -> NewEntry | None:
@@ -55,7 +57,7 @@ def entry_of(stored: Stored) -> NewEntry | None:
 
 
 def _kind(actor: str) -> ActorType:
-    if not actor:
+    if actor in _LOCAL:
         return "local"
     return "system" if actor in _SYSTEM else "key"
 

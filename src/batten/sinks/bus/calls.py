@@ -1,17 +1,21 @@
 """The tool calls of a run, as far as their events tell of them: no whole arguments or outputs."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.facts.tool import ToolEnded
 from batten.sinks.bus import payloads
 
 MUTATES = frozenset(("shell", "edit", "multi_edit", "file_write", "memory"))
 RISKS = {"shell": "HIGH", "edit": "MEDIUM", "multi_edit": "MEDIUM", "file_write": "MEDIUM"}
 """Kinds of tools; all others have a low risk."""
+TOOL_ERROR = "tool_error"
+"""The code of an error that a tool server answered with."""
 _LONGEST = 200
 """Characters of a summary."""
 _MOST_ENDED = 256
@@ -27,6 +31,8 @@ class Call(Struct):
     summary: str
     decided_by: str = ""
     approval_id: str | None = None
+    answer: payloads.DecisionMode | None = None
+    """The answer to its approval. The verdict that follows from it is no event of its own."""
     input: Mapping[str, Any] = {}
 
 
@@ -41,6 +47,11 @@ class Calls:
     def propose(self, fact: facts.AssistantToolCallProposed, sequence: int) -> None:
         summary = _summary(fact.tool_name, fact.input)
         self._open[fact.tool_call_id] = Call(fact.tool_name, sequence, summary, input=fact.input)
+
+    def change(self, tool_call_id: str, arguments: Mapping[str, Any]) -> None:
+        """Take the arguments that a hook or an answer gave it instead of the proposed ones."""
+        if call := self._open.get(tool_call_id):
+            call.input, call.summary = arguments, _summary(call.name, arguments)
 
     def open(self, tool_call_id: str) -> Call | None:
         return self._open.get(tool_call_id)
@@ -69,6 +80,21 @@ class Calls:
     def safe_arguments(self, tool_call_id: str) -> dict[str, str] | None:
         call = self.open(tool_call_id)
         return {"command_summary": call.summary} if call and call.summary else None
+
+
+def how_it_ended(
+    fact: ToolEnded,
+) -> tuple[payloads.ToolStatus, str | None, str | None]:
+    """The status of a call, with the code and the text of its error if it failed."""
+    problem = getattr(fact, "error", UNSET)
+    text = cut_short(problem) or None if isinstance(problem, str) else None
+    if isinstance(fact, facts.ToolCompleted):
+        # A tool server answered, and its answer is an error.
+        return ("SUCCEEDED", None, None) if fact.error is UNSET else ("FAILED", TOOL_ERROR, text)
+    if isinstance(fact, facts.ToolCancelled):
+        return "CANCELLED", None, text
+    kind = getattr(fact, "error_kind", UNSET)
+    return "FAILED", kind if isinstance(kind, str) else None, text
 
 
 def left_workspace(
@@ -106,6 +132,27 @@ def refused_address(
         protocol=scheme or None,
         port=port or {"https": 443, "http": 80}.get(scheme),
         reason=why,
+    )
+
+
+def learned(
+    call: Call, tool_call_id: str, execution: str | None, at: str, workspace: str
+) -> payloads.Data:
+    """The data of a memory that was saved. The same statement has the same id in every session."""
+    statement = str(call.input.get("content", ""))
+    scope = str(call.input.get("scope", "project"))
+    digest = sha256(f"{workspace}\0{scope}\0{statement}".encode()).hexdigest()
+    return payloads.learned_context(
+        f"learn_{digest[:32]}",
+        statement,
+        f"memory.{scope}",
+        confidence_score=0.5,
+        confidence_reason="the agent chose to remember it; nobody has checked it",
+        evidence=[{"source": "tool_call", "source_id": tool_call_id}],
+        at=at,
+        subject_key=workspace or None,
+        tool_call_id=tool_call_id,
+        tool_execution_id=execution,
     )
 
 

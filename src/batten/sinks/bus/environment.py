@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract.identity import first, identity_of
+from batten.contract.identity import NO, SWITCHES, first, identity_of
 from batten.sinks.bus.correlation import runtime_mode_of, surface_of
 
-FLAG = ("MAESTRO_EVENT_BUS", "MAESTRO_AUDIT_BUS")
 URL = ("MAESTRO_EVENT_BUS_URL", "EVALOPS_NATS_URL", "NATS_URL")
 TOKEN = ("MAESTRO_EVENT_BUS_TOKEN", "NATS_TOKEN")
 USER = ("MAESTRO_EVENT_BUS_USER", "NATS_USER")
@@ -87,7 +86,7 @@ def bus_status(environ: Mapping[str, str]) -> BusStatus:
 
 
 def _reason(environ: Mapping[str, str], *, has_url: bool, organization: str) -> str:
-    flag = tri_state(first(environ, FLAG))
+    flag = tri_state(first(environ, SWITCHES))
     is_managed = bool(first(environ, _MANAGED) and organization)
     if tri_state(first(environ, _OFF)):
         return "internal telemetry disabled"
@@ -111,7 +110,7 @@ def tri_state(value: str) -> bool | None:
     lower = value.strip().lower()
     if lower in ("1", "true", "yes", "on"):
         return True
-    return False if lower in ("0", "false", "no", "off") else None
+    return False if lower in NO else None
 
 
 class _Flag(Struct):

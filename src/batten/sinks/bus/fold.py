@@ -6,7 +6,6 @@ the same events, and JetStream drops repeats by them.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +16,7 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope
 from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolEnded
+from batten.contract.identity import BUS_OFF
 from batten.contract.outcomes import Outcome, ending_of
 from batten.contract.reports import REPORTS, AmbientPlan, EvalScore, PromptVariant, read_report
 from batten.contract.tracing import identity_in
@@ -27,6 +27,8 @@ from batten.sinks.bus.calls import (
     Call,
     Calls,
     cut_short,
+    how_it_ended,
+    learned,
     left_workspace,
     refused_address,
 )
@@ -104,6 +106,11 @@ class BusFold:
         """How the run ended."""
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
+        for message in self._events(envelope):
+            if BUS_OFF not in self._identity:
+                yield message
+
+    def _events(self, envelope: Envelope) -> Iterator[Message]:
         fact = envelope.data
         match fact:
             case facts.SessionOpened() | facts.SessionClosed():
@@ -114,7 +121,7 @@ class BusFold:
                 self._calls.propose(fact, envelope.sequence)
             case facts.PolicyToolDecided() if call := self._calls.open(fact.tool_call_id):
                 call.decided_by = fact.decided_by
-                if fact.verdict == "allow":
+                if fact.verdict == "allow" and call.answer is None:
                     yield self._hit(envelope, fact.tool_call_id, "AUTO_APPROVED", fact.reason)
             case facts.PolicyToolBlocked():
                 yield from self._blocked(envelope, fact)
@@ -286,18 +293,21 @@ class BusFold:
         )
 
     def _blocked(self, envelope: Envelope, fact: facts.PolicyToolBlocked) -> Iterator[Message]:
-        yield self._hit(envelope, fact.tool_call_id, "DENY", fact.reason)
-        if self._calls.open(fact.tool_call_id):
+        call = self._calls.open(fact.tool_call_id)
+        if call is None or call.answer != "DENY":
+            yield self._hit(envelope, fact.tool_call_id, "DENY", fact.reason)
+        if call is not None:
             yield self._result(envelope, fact.tool_call_id, "DENIED", error_message=fact.reason)
         policy = "" if fact.policy_id is UNSET else fact.policy_id
         code = policy.removeprefix(_BOUNDS) if policy.startswith(_BOUNDS) else None
-        call = self._calls.end(fact.tool_call_id)
-        yield from self._crossed(envelope, fact, call, code, fact.reason)
+        yield from self._crossed(
+            envelope, fact, self._calls.end(fact.tool_call_id), code, fact.reason
+        )
 
     def _asked(self, envelope: Envelope, fact: facts.ApprovalRequested) -> Iterator[Message]:
         self._approvals[fact.approval_id] = fact.tool_call_id
         if call := self._calls.open(fact.tool_call_id):
-            call.approval_id = fact.approval_id
+            call.approval_id, call.answer = fact.approval_id, None
         yield self._hit(
             envelope, fact.tool_call_id, "REQUIRE_APPROVAL", fact.policy_reason, fact.approval_id
         )
@@ -310,6 +320,8 @@ class BusFold:
         is_granted = isinstance(fact, facts.ApprovalResolved) and fact.decision == "approved"
         reason = fact.comment if isinstance(fact, facts.ApprovalResolved) else "timed out"
         mode: payloads.DecisionMode = "ALLOW" if is_granted else "DENY"
+        if call := self._calls.open(call_id):
+            call.answer = mode
         yield self._hit(envelope, call_id, mode, reason, fact.approval_id)
         yield from self._goes_on(envelope)
 
@@ -325,6 +337,8 @@ class BusFold:
 
     def _attempt(self, envelope: Envelope, fact: facts.ToolInvoked) -> Iterator[Message]:
         is_mcp = fact.mcp_server is not UNSET
+        if fact.input is not UNSET:
+            self._calls.change(fact.tool_call_id, fact.input)
         data = payloads.tool_attempt(
             fact.tool_call_id,
             fact.tool_name,
@@ -375,13 +389,7 @@ class BusFold:
         )
 
     def _ended(self, envelope: Envelope, fact: ToolEnded) -> Iterator[Message]:
-        status: payloads.ToolStatus = "SUCCEEDED"
-        problem: str | None = None
-        if not isinstance(fact, facts.ToolCompleted):
-            status = "CANCELLED" if isinstance(fact, facts.ToolCancelled) else "FAILED"
-            problem = cut_short(str(getattr(fact, "error", "")))
-        kind = getattr(fact, "error_kind", UNSET)
-        code = kind if isinstance(kind, str) else None
+        status, code, problem = how_it_ended(fact)
         read = self._read_skill(fact)
         yield self._result(
             envelope,
@@ -390,7 +398,7 @@ class BusFold:
             duration_ms=fact.duration_ms,
             safe_output={"summary": cut_short(fact.summary)} if fact.summary else None,
             error_code=code,
-            error_message=problem or None,
+            error_message=problem,
         )
         if read is not None:
             yield self._invoked(envelope, read)
@@ -398,8 +406,11 @@ class BusFold:
         call = self._calls.end(fact.tool_call_id)
         yield from self._crossed(envelope, fact, call, code, problem)
         if isinstance(fact, facts.ToolCompleted) and fact.kind == "memory" and call is not None:
-            learned = self._learned(fact, call, envelope)
-            yield self._message(envelope, "maestro.events.context.learned", learned, step=step)
+            execution = self._calls.execution(fact.tool_call_id)
+            data = learned(
+                call, fact.tool_call_id, execution, envelope.occurred_at, self._workspace
+            )
+            yield self._message(envelope, "maestro.events.context.learned", data, step=step)
 
     def _crossed(
         self,
@@ -430,23 +441,6 @@ class BusFold:
         self._skill = UsedSkill(metadata, fact.tool_call_id, execution, call.step)
         self._skills[fact.tool_call_id] = self._skill
         return self._skill
-
-    def _learned(self, fact: ToolEnded, call: Call, envelope: Envelope) -> Mapping[str, Any]:
-        statement = str(call.input.get("content", ""))
-        scope = str(call.input.get("scope", "project"))
-        digest = sha256(f"{self._workspace}\0{scope}\0{statement}".encode()).hexdigest()
-        return payloads.learned_context(
-            f"learn_{digest[:32]}",
-            statement,
-            f"memory.{scope}",
-            confidence_score=0.5,
-            confidence_reason="the agent chose to remember it; nobody has checked it",
-            evidence=[{"source": "tool_call", "source_id": fact.tool_call_id}],
-            at=envelope.occurred_at,
-            subject_key=self._workspace or None,
-            tool_call_id=fact.tool_call_id,
-            tool_execution_id=self._calls.execution(fact.tool_call_id),
-        )
 
     def _outcomes(
         self, envelope: Envelope, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled

@@ -5,7 +5,7 @@ Runs do not use it: their events are read from the journal.
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
@@ -14,11 +14,8 @@ from batten.contract.ids import Minter
 from batten.sinks.bus.correlation import Correlation, correlation_of, merged
 from batten.sinks.bus.envelope import Event, encoded, event
 from batten.sinks.bus.environment import bus_status, credentials_of
-from batten.sinks.bus.transport import BusTransport
+from batten.sinks.bus.transport import Acknowledgement, BusTransport, peer_faults
 from batten.sinks.contract import Message
-
-if TYPE_CHECKING:
-    from nats.js.api import PubAck
 
 _PATIENCE_S = 3.0
 
@@ -76,7 +73,7 @@ class Publisher:
             return False
         return True
 
-    async def publish_strictly(self, made: Event) -> "PubAck":
+    async def publish_strictly(self, made: Event) -> Acknowledgement:
         """Publish, or raise why not."""
         from nats.errors import Error
 
@@ -99,14 +96,15 @@ class Publisher:
             said = str(error) or type(error).__name__
             raise ProviderError(f"the event bus failed: {said}", retriable=True) from error
 
-    async def read_back(self, ack: "PubAck") -> bytes:
+    async def read_back(self, ack: Acknowledgement) -> bytes:
         """The message that an acknowledgement names, as the server stored it."""
         from nats.errors import Error
 
         try:
             async with asyncio.timeout(self._timeout_s):
                 stream = await self._ready().stream()
-                found = await stream.get_msg(ack.stream, ack.seq)
+                with peer_faults():
+                    found = await stream.get_msg(ack.stream, ack.seq)
         except (Error, OSError, TimeoutError) as error:
             said = str(error) or type(error).__name__
             raise ProviderError(f"the event is not readable: {said}", retriable=True) from error

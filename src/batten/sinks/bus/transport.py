@@ -6,20 +6,36 @@ stream. The server may be away: a failed connection is forgotten, and the next m
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from batten.sinks.bus.environment import Credentials
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import ProviderError
+from batten.sinks.bus.environment import DEFAULT_SOURCE, Credentials
 from batten.sinks.contract import ATTEMPT_S, Attempt, Message
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
-    from nats.js.api import PubAck
 
 CLIENT_NAME = "maestro-event-bus"
 _CONNECT_S = 5
 _log = logging.getLogger("batten.sinks")
+
+
+class Acknowledgement(Struct, frozen=True):
+    """Where JetStream stored a message."""
+
+    stream: str
+    seq: int
+    duplicate: bool | None = None
+
+
+class _Sourced(Struct):
+    source: str = DEFAULT_SOURCE
 
 
 class BusTransport:
@@ -42,23 +58,30 @@ class BusTransport:
         except TimeoutError:
             await self._forget()
             return Attempt(result="retry", problem=f"no answer within {self._timeout_s:g} s")
-        except (Error, OSError) as error:
+        except (Error, OSError, ProviderError) as error:
             await self._forget()
             return Attempt(result="retry", problem=self._said(error))
         return Attempt(result="delivered")
 
-    async def publish(self, message: Message) -> "PubAck":
-        """Publish one event and await the acknowledgement. Raises what the client raises."""
+    async def publish(self, message: Message) -> Acknowledgement:
+        """Publish one event and await the acknowledgement.
+
+        Raises `nats.errors.Error` and `OSError`, and `ProviderError` for an answer that is none.
+        """
         stream = await self.stream()
         headers = {
             "Nats-Msg-Id": message.message_id,
             "Content-Type": "application/json",
             "ce-specversion": "1.0",
             "ce-id": message.message_id,
+            "ce-source": msgspec.json.decode(message.body, type=_Sourced).source,
             "ce-type": message.type,
             "ce-time": message.occurred_at,
         }
-        return await stream.publish(message.type, message.body, headers=headers)
+        with peer_faults():
+            ack = await stream.publish(message.type, message.body, headers=headers)
+            # Any subscriber of the subject can answer, too.
+            return msgspec.convert(ack, Acknowledgement, from_attributes=True)
 
     async def stream(self) -> "JetStreamContext":
         """JetStream on the connection, which is opened if there is none."""
@@ -67,7 +90,8 @@ class BusTransport:
         async with self._opening:
             if self._client is None or not self._client.is_connected:
                 await self._forget()
-                self._client = await _connect(self._credentials)
+                with peer_faults():
+                    self._client = await _connect(self._credentials)
             return JetStreamContext(self._client, timeout=self._timeout_s)
 
     async def _forget(self) -> None:
@@ -94,6 +118,23 @@ class BusTransport:
             if secret:
                 text = text.replace(secret, "<redacted>")
         return text[:500]
+
+
+@contextmanager
+def peer_faults() -> Generator[None]:
+    """Raise `ProviderError` for a peer that does not answer as JetStream does: the client parses
+    whatever it sends, and raises whatever that leads to.
+    """
+    from nats.errors import Error
+
+    try:
+        yield
+    except (Error, OSError):
+        raise
+    except Exception as error:
+        raise ProviderError(
+            f"the server does not answer as JetStream does: {str(error)[:300]}", retriable=True
+        ) from error
 
 
 async def _connect(credentials: Credentials) -> "Client":

@@ -12,6 +12,7 @@ from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.outcomes import ending_of
 from batten.contract.tracing import caller_of, identity_in, place_of, span_of, trace_of
+from batten.sinks.bus.calls import TOOL_ERROR
 from batten.sinks.bus.correlation import correlation_of, span_attributes, surface_of
 from batten.sinks.contract import Message
 from batten.sinks.otel.encoding import CLIENT, Attributes, Point, Span, metrics, nanoseconds, traces
@@ -52,6 +53,8 @@ TYPES = frozenset(
         facts.MacpFrameObserved,
     )
 )
+_PROVIDERS = {"google": "gcp.gemini", "openai-chat": "openai", "xai": "x_ai"}
+"""Providers that the conventions call by another name."""
 _TOKENS = tuple(float(4**power) for power in range(14))
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
 _MOST = 400
@@ -96,6 +99,8 @@ class OtelFold:
         self._run: dict[str, Any] = {}
         self._turn: tuple[int, int] | None = None
         """The number of the current turn, and when it began."""
+        self._asked: facts.TurnStarted | None = None
+        """The turn whose model call has not been answered."""
         self._calls: dict[str, _Begun] = {}
         self._questions: dict[str, _Begun] = {}
         self._session: SessionFold | None = None
@@ -110,7 +115,7 @@ class OtelFold:
             case facts.RunQueued():
                 self._queued(envelope, fact, at)
             case facts.TurnStarted():
-                self._turn = (fact.turn_index, at)
+                self._turn, self._asked = (fact.turn_index, at), fact
             case facts.AssistantMessageComplete():
                 self._called(fact, at)
             case facts.TurnCompleted() | facts.TurnFailed():
@@ -197,7 +202,7 @@ class OtelFold:
             "batten.run.kind": fact.kind,
         }
         if fact.provider:
-            self._run["gen_ai.provider.name"] = fact.provider
+            self._run["gen_ai.provider.name"] = _provider(fact.provider)
         if fact.model:
             self._run["gen_ai.request.model"] = fact.model
 
@@ -240,11 +245,12 @@ class OtelFold:
         )
 
     def _called(self, fact: facts.AssistantMessageComplete, at: int) -> None:
+        self._asked = None
         usage, start = fact.usage, at - fact.duration_ms * 1_000_000
         answered = fact.model if fact.answered_by is UNSET else fact.answered_by
         model: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": fact.provider,
+            "gen_ai.provider.name": _provider(fact.provider),
             "gen_ai.request.model": fact.model,
             "gen_ai.response.model": answered,
         }
@@ -314,15 +320,19 @@ class OtelFold:
             )
         )
 
-    def _end_turn(self, fact: facts.TurnCompleted | facts.TurnFailed, at: int) -> None:
+    def _end_turn(self, fact: facts.Fact, at: int) -> None:
+        """End the current turn, if there is one: with its own fact or with the run."""
         begun, self._turn = self._turn, None
+        asked, self._asked = self._asked, None
         if begun is None:
             return
         number, start = begun
-        error = fact.code if isinstance(fact, facts.TurnFailed) else None
-        about = {"batten.turn": number}
-        if error:
-            about |= {"error.type": error}  # type: ignore[dict-item]
+        about: dict[str, Any] = {"batten.turn": number}
+        error: str | None = None
+        if isinstance(fact, facts.TurnFailed):
+            error = about["error.type"] = fact.code
+            if asked is not None:
+                self._failed_call(asked, fact, start, at)
         self._add(
             span_of(self._run_id, "turn", number),
             self._root,
@@ -331,6 +341,36 @@ class OtelFold:
             at,
             about,
             error=error,
+        )
+
+    def _failed_call(
+        self, asked: facts.TurnStarted, fact: facts.TurnFailed, start: int, at: int
+    ) -> None:
+        """A model call, with its retries, that gave no whole message."""
+        about: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": _provider(fact.provider or asked.provider),
+            "gen_ai.request.model": asked.model,
+            "error.type": fact.code,
+        }
+        self._add(
+            span_of(self._run_id, "chat", asked.turn_index, at),
+            span_of(self._run_id, "turn", asked.turn_index),
+            f"chat {asked.model}",
+            start,
+            at,
+            about,
+            kind=CLIENT,
+            error=fact.code,
+        )
+        self._measure(
+            "gen_ai.client.operation.duration",
+            "s",
+            "Duration of a model call.",
+            _SECONDS,
+            (at - start) / 1e9,
+            (start, at),
+            about,
         )
 
     def _end_call(self, fact: ToolEnded, at: int) -> None:
@@ -345,7 +385,10 @@ class OtelFold:
             **({} if begun is None else begun.attributes),
         }
         error: str | None = None
-        if not isinstance(fact, facts.ToolCompleted):
+        if isinstance(fact, facts.ToolCompleted):
+            if fact.error is not UNSET:
+                error = about["error.type"] = TOOL_ERROR
+        else:
             kind = getattr(fact, "error_kind", UNSET)
             error = kind if isinstance(kind, str) and kind else fact.type.partition(".")[2]
             about["error.type"] = error
@@ -399,6 +442,7 @@ class OtelFold:
     def _ended(
         self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled, at: int
     ) -> None:
+        self._end_turn(fact, at)
         ending = ending_of(fact)
         status = {"run.finished": "completed", "run.failed": "failed"}.get(fact.type, "cancelled")
         about: dict[str, Any] = {
@@ -436,3 +480,7 @@ class OtelFold:
             times,
             named,
         )
+
+
+def _provider(name: str) -> str:
+    return _PROVIDERS.get(name, name)

@@ -183,7 +183,13 @@ def check_receiver(url: str) -> None:
     """Raise `CallerError` for an address that cannot receive."""
     if len(url) > _LONGEST_URL:
         raise CallerError(f"`url` has more than {_LONGEST_URL} characters")
-    check_url(url)
+    if any(letter.isspace() or not letter.isprintable() for letter in url):
+        raise CallerError("`url` holds a space or a control character")
+    host = check_url(url).hostname or ""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise CallerError(f"`url` names no possible host: {host!r}") from None
 
 
 def check_secret(secret: str) -> None:

@@ -1,7 +1,7 @@
 """The rows that create runs."""
 
 from batten.contract.errors import BattenError
-from batten.contract.tracing import parse_traceparent, trace_of
+from batten.contract.tracing import parse_traceparent, trace_of, tracestate_of
 from batten.control.described.creation import Asker, Made, is_elsewhere
 from batten.control.described.runtimes import RuntimeProfile, profile_of_home, unavailable
 from batten.protocols.macp.descriptor import (
@@ -19,21 +19,27 @@ from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Route
 from batten.serve.http.validation import check_content_type
 
-TRACED = (("traceparent", "The span of the caller: the run belongs to its trace."),)
+TRACED = (
+    ("traceparent", "The span of the caller: the run belongs to its trace."),
+    ("tracestate", "What the caller's tracer says of the trace; sent on with it."),
+)
 
 
 async def create(call: Call) -> Created:
     service: RunService = call.service
     check_content_type(call.headers)
     descriptor = read_descriptor(call.body)
-    asker = Asker(by=call.principal.name, traceparent=traceparent(call))
+    asker = _asker(call)
     return await created(service, await service.described.create(descriptor, asker), asker)
 
 
-def traceparent(call: Call) -> str:
-    """The caller's span; empty if it names none."""
+def _asker(call: Call) -> Asker:
+    """Who calls, with its span and what its tracer says of the trace, if it names them."""
     found = parse_traceparent(call.header("traceparent") or "")
-    return "" if found is None else str(found)
+    if found is None:
+        return Asker(by=call.principal.name)
+    state = tracestate_of(call.header("tracestate") or "")
+    return Asker(by=call.principal.name, traceparent=str(found), tracestate=state)
 
 
 async def validate(call: Call) -> Validated:
@@ -72,7 +78,7 @@ async def clone(call: Call) -> Created:
     service: RunService = call.service
     run_id = run_id_of(call)
     await service.views.record(run_id)
-    asker = Asker(by=call.principal.name, traceparent=traceparent(call))
+    asker = _asker(call)
     made = await created(service, await service.described.clone(run_id, call.body, asker), asker)
     service.recorder.record(call, "run.cloned", "run", made.run_id, source=call.params["id"])
     return made

@@ -67,12 +67,18 @@ class Observing:
         from batten.control.coordination.records import Keeping
         from batten.control.observer.observer import Observer
         from batten.journal.workers import lease_seconds
+        from batten.redact.identity import service_identity
         from batten.redact.redactor import Redactor
         from batten.redact.seal import SealKey
 
         opener, environ = self._opener, self._opener.base.environ
         redactor = Redactor.from_environment(environ)
-        keeping = Keeping(opener.journal, redactor, partial(SealKey.load, opener.home))
+        keeping = Keeping(
+            opener.journal,
+            redactor,
+            partial(SealKey.load, opener.home),
+            identity=service_identity(environ, redactor),
+        )
         self._observer = Observer(
             keeping, self.link, self._settings, lease_s=lease_seconds(environ)
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from batten.contract.errors import BattenError
 from batten.journal.contract import Journal
+from batten.redact.redactor import Redactor
 from batten.serve.http.table import Call
 from batten.sinks.audit.log import AuditLog
 from batten.sinks.store import SinkStore
@@ -18,9 +19,10 @@ _log = logging.getLogger("batten.sinks")
 class SinkService:
     """Opens its files with the first request that needs them."""
 
-    def __init__(self, journal: Journal, home: str) -> None:
+    def __init__(self, journal: Journal, home: str, redactor: Redactor) -> None:
         self.journal = journal
         self._home = home
+        self._redactor = redactor
         self._store: SinkStore | None = None
         self._audit: AuditLog | None = None
 
@@ -43,14 +45,15 @@ class SinkService:
     def record(
         self, call: Call, action: str, resource: str, resource_id: str, **details: Any
     ) -> None:
-        """Record what a caller did."""
+        """Record what a caller did, without the secrets that it named."""
+        clean: dict[str, Any] = self._redactor.value(details)[0]
         self.audit.append(
             actor=call.principal.name,
             actor_type="key" if call.principal.key_id else "local",
             action=action,
             resource=resource,
-            resource_id=resource_id,
-            details=details,
+            resource_id=self._redactor.authored.text(resource_id),
+            details=clean,
             request_id=call.request_id,
         )
 

@@ -89,7 +89,7 @@ class DeliveryList(Struct, frozen=True):
 class DeliveryQuery(Struct, frozen=True, kw_only=True):
     status: Literal["pending", "delivered", "failed"] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    before: int | UnsetType = UNSET
+    before: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType = UNSET
     """The id of the last delivery of the page before."""
 
 
