@@ -72,7 +72,6 @@ async def replayed(
             "OPENROUTER_API_KEY": "fake",
             "HEDDLE_HOME": str(home),
             "HEDDLE_PROTOCOL_VERSION": "0.2.0",
-            "BATTEN_MAX_RETRIES": "2",
             **environ,
         }
         async with working(stage, environ=variables) as worker:

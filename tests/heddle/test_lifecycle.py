@@ -227,6 +227,19 @@ async def test_heartbeats_come_while_a_send_works_and_not_after_it(stage: Stage)
         assert await worker.rest() == [{"type": "shutdown_ok", "id": "z"}]
 
 
+async def test_the_first_heartbeat_of_a_send_right_behind_its_init_is_not_left_out(
+    stage: Stage,
+) -> None:
+    model = stage.scenario([bash("sleep 60")])
+    environ = {"HEDDLE_HEARTBEAT_INTERVAL": "1000"}
+    async with working(stage, "--model", model, environ=environ) as worker:
+        await worker.say(init(), {"type": "send", "id": "s", "message": "go"})
+        (beat,) = events(await worker.until("heartbeat"), "heartbeat")
+        assert beat["duration_ms"] // 1000 == 1
+        await worker.say({"type": "cancel", "id": "c", "target_id": "s"}, SHUTDOWN)
+        assert (await worker.rest())[-1] == {"type": "shutdown_ok", "id": "z"}
+
+
 async def test_a_second_init_replaces_the_session(stage: Stage) -> None:
     async with working(stage, "--model", stage.scenario([say("x"), end()])) as worker:
         first = await worker.ask(init(task_id="T"), "init_ok")

@@ -103,7 +103,8 @@ def _retries(spec: SessionSpec, found: Settings) -> int:
         return spec.max_retries
     named = spec.environ.get(_RETRIES_VARIABLE)
     if not named:
-        return MAX_RETRIES if found.max_retries is None else found.max_retries
+        usual = MAX_RETRIES if spec.usual_retries is None else spec.usual_retries
+        return usual if found.max_retries is None else found.max_retries
     if named.isascii() and named.isdigit() and len(named) <= _LONGEST_COUNT:
         return int(named)
     raise CallerError(

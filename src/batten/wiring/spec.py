@@ -109,7 +109,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_seconds: float | None = None
     max_retries: int | None = None
-    """Also set by `BATTEN_MAX_RETRIES` and by settings files."""
+    """Also set by `BATTEN_MAX_RETRIES` and by settings files; without them, `usual_retries`."""
+    usual_retries: int | None = None
     max_output_tokens: int | None = None
     budget_micros_usd: int | None = None
     budget_covers_past: bool = False

@@ -26,6 +26,8 @@ RESOLVERS = ("client", "policy", "operator")
 """If the client answers: it, policy in its place, or an operator with `batten answer`."""
 ITERATIONS = 20
 """Model calls per send, unless the client sets another limit."""
+RETRIES = 2
+"""Of a failed model call: an error is reported soon, since the client may retry it."""
 
 
 class Opening(Struct, kw_only=True):
@@ -164,6 +166,7 @@ class Opening(Struct, kw_only=True):
             system="\n\n".join([*instructions, self.config.system_prompt]),
             tools=self.tools,
             max_turns=self.iterations,
+            usual_retries=RETRIES,
             environ={**base.environ, **self._environ()},
             bare=base.bare or self.is_isolated,
         )

@@ -58,6 +58,8 @@ class _Sending(Struct):
     frames: SendFrames
     text: str
     began_at: float
+    beat_at: float
+    """When its next heartbeat is due."""
     cancelled: bool = False
 
 
@@ -80,6 +82,9 @@ class HeddleSurface:
         self._opening: Opening | None = None
         """The session that requests refer to: that of the last accepted `init`."""
         self._sending: _Sending | None = None
+        self._is_sending = asyncio.Event()
+        """Set while there is a send."""
+        self._interval_s = self._variables.heartbeat_ms / 1000
         self._served: Opening | None = None
         """The session that is open, or whose opening failed."""
         self._problem = ""
@@ -219,7 +224,9 @@ class HeddleSurface:
         elif self._sending is not None:
             self._refuse(asked.id, _IN_PROGRESS)
         else:
-            self._sending = _Sending(self._opening.send(asked.id), asked.message, time.monotonic())
+            now, frames = time.monotonic(), self._opening.send(asked.id)
+            self._sending = _Sending(frames, asked.message, now, now + self._interval_s)
+            self._is_sending.set()
             for event in self._sending.frames.queued():
                 self._say(event)
             await self._prompt()
@@ -348,15 +355,22 @@ class HeddleSurface:
 
     async def _beat(self) -> None:
         """Send a heartbeat for the current send, once per interval."""
-        interval_s = self._variables.heartbeat_ms / 1000
         while True:
+            await self._is_sending.wait()
             sending = self._sending
-            since = 0.0 if sending is None else time.monotonic() - sending.began_at
-            await asyncio.sleep(interval_s - since % interval_s)
+            if sending is None:
+                self._is_sending.clear()
+                continue
+            await asyncio.sleep(sending.beat_at - time.monotonic())
+            if sending is not self._sending:
+                continue
+            now = time.monotonic()
+            sending.beat_at += self._interval_s
+            if sending.beat_at <= now:  # the loop was busy: what was missed is not made up for
+                sending.beat_at = now + self._interval_s
             # Heartbeats are optional: skipped while the client reads too slowly.
-            if sending is not None and sending is self._sending and self._stdio.output.has_room:
-                duration_ms = round((time.monotonic() - sending.began_at) * 1000)
-                for event in sending.frames.heartbeat(duration_ms):
+            if self._stdio.output.has_room:
+                for event in sending.frames.heartbeat(round((now - sending.began_at) * 1000)):
                     self._say(event)
 
 
