@@ -535,6 +535,7 @@ export interface EventPage {
 export interface EventParameters {
   /** Only events with a greater number. */
   afterSeq?: number;
+  /** At most so many events; never more than 10000 at once. */
   limit?: number;
   /** Only events of this ISO 8601 time or later. */
   afterTs?: string;
@@ -562,6 +563,7 @@ export interface EventsParameters {
   afterTs?: string;
   /** Only events before this ISO 8601 time. */
   beforeTs?: string;
+  /** At most so many events; never more than 10000 at once. */
   limit?: number;
 }
 
@@ -1296,7 +1298,7 @@ export interface RunPage {
 }
 
 export interface RunParameters {
-  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting";
+  status?: "binding_session" | "cancelled" | "completed" | "failed" | "queued" | "running" | "starting" | "suspended";
   /** Only runs with all of these tags, separated by commas. */
   tags?: string;
   /** Only runs created after this ISO 8601 time. */

@@ -84,7 +84,7 @@ class Campaign:
     async def _answer_again(self, seen: Seen) -> None:
         """A question had one answer, which a later one is told."""
         # An answer whose acknowledgement was lost is sent again: then it is the later one.
-        assert seen.answers in ([200], [409]), seen.answers
+        assert seen.answers in ([200], [409]), (seen.answers, seen.bodies[-6:])
         (asked,) = await self._service.get(f"/tasks/{seen.task_id}/approvals")
         path = f"/tasks/{seen.task_id}/approvals/{asked['id']}/resolve"
         late = await self._service.ask("POST", path, {"decision": "reject"})

@@ -254,7 +254,7 @@ ROUTES = (
         summary="Get the bytes of an artifact, or a range of them",
         tag="artifacts",
         reply=bytes,
-        content_type=_BINARY,
+        content_type="*/*",  # the artifact's own
         headers=(
             ("Range", "A single range of bytes, as `bytes=0-99`."),
             ("If-Range", "The `ETag` that the range belongs to."),
