@@ -182,6 +182,11 @@ def test_tasks_are_started_in_groups(module: Module) -> None:
     assert loose <= set(LOOSE_TASKS)
 
 
+@each_module
+def test_no_process_of_ours_loads_modules_of_its_directory(module: Module) -> None:
+    assert 'sys.executable, "-m"' not in module.path.read_text("utf-8"), "use -P"
+
+
 def test_every_task_allowed_outside_a_group_is_still_there() -> None:
     loose = {f"{module.name}:{name}" for module in MODULES for name in loose_tasks(module.tree)}
     assert set(LOOSE_TASKS) <= loose
