@@ -322,7 +322,8 @@ export interface CreateTask {
    */
   execution_kind?: "agent_loop" | "file" | "git" | "shell" | "";
   /**
-   * Defaults for a task in a repository: `repo_local` gives tools 2 minutes, `coding_agent` 5.
+   * Defaults for a task in a repository: `repo_local` gives tools 2 minutes, `coding_agent` 5
+   * and a system prompt about work on code.
    */
   execution_profile?: "coding_agent" | "repo_local" | "";
   /** The command of the kind `shell`, for `sh`. */

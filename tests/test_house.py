@@ -179,6 +179,11 @@ def test_a_function_fits_a_screen(modules: list[Module]) -> None:
     assert {name: count for name, count in lines.items() if count > MAX_FUNCTION_LINES} == {}
 
 
+def test_no_process_of_ours_loads_modules_of_its_directory(modules: list[Module]) -> None:
+    started = {one.name for one in modules if 'sys.executable, "-m"' in one.path.read_text("utf-8")}
+    assert not started, "use -P"
+
+
 def test_tasks_are_started_in_groups_but_for_those_that_say_why(modules: list[Module]) -> None:
     loose = {f"{module.name}:{name}" for module in modules for name in loose_tasks(module.tree)}
     assert loose == set(LOOSE_TASKS)

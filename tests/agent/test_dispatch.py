@@ -150,6 +150,16 @@ async def test_an_unknown_tool_is_answered_with_the_names_there_are(stage: Stage
         assert name in told
 
 
+async def test_an_unknown_tool_of_a_tool_server_names_the_server(stage: Stage) -> None:
+    played = await act(stage, call("mcp__files__read__all", "c1"))
+    for told in (played.one(ToolInvoked), played.one(ToolFailed)):
+        assert (told.kind, told.mcp_server, told.mcp_tool) == ("mcp", "files", "read__all")
+    assert (played.one(ToolFailed).result, played.one(ToolFailed).error_kind) == (
+        "failed",
+        "unknown_tool",
+    )
+
+
 async def test_a_tool_of_another_world_is_found_by_that_name(stage: Stage) -> None:
     played = await act(stage, call("shell_exec", cmd="echo hi"))
     assert played.one(ToolCompleted).tool_name == "bash"

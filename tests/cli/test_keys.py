@@ -63,6 +63,7 @@ def test_a_revoked_key_stays_in_the_list_and_frees_its_name(shell: Shell) -> Non
         (["list", "ci"], 64, "takes no name"),
         (["create", "two words"], 1, "'two words' is no name for a key"),
         (["create", "../up"], 1, "'../up' is no name for a key"),
+        (["create", "system"], 1, "'system' is the author of what Batten does itself"),
         (["create", "x", "--scope", "root"], 64, "root"),
         (["revoke", "nobody"], 66, "there is no key nobody; batten keys list shows them"),
     ],

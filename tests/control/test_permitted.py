@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from batten.contract.errors import CallerError, Refused
@@ -14,6 +15,9 @@ from batten.contract.facts import (
     ToolFailed,
     ToolShellExited,
 )
+from batten.control.specification import of_task
+from batten.protocols.hecate.creation import new_task
+from batten.protocols.hecate.tasks import CreateTask
 from tests.agent.stage import Stage, bash, call, say
 from tests.tools.test_mcp import SERVERS
 from tests.workspace.keepers import LANDLOCK
@@ -29,6 +33,18 @@ async def refused(service: Service, code: str, **fields: Any) -> str:
         await service.create(**fields)
     assert met.value.code == code
     return str(met.value)
+
+
+def test_the_profile_for_coding_adds_a_prompt_before_the_tasks_own(stage: Stage) -> None:
+    def told(profile: str) -> str | None:
+        wanted = {"prompt": "go", "system_prompt": "Be brief.", "execution_profile": profile}
+        task = new_task(msgspec.convert(wanted, CreateTask), by=BY)
+        return of_task(stage.spec(), task).append_system
+
+    assert told("repo_local") == "Be brief."
+    coding = told("coding_agent") or ""
+    assert "repository" in coding
+    assert coding.endswith("\n\nBe brief.")
 
 
 async def test_a_task_gets_no_network_that_the_service_does_not_have(stage: Stage) -> None:

@@ -28,7 +28,7 @@ class Service:
         """Start it; `flags` instead of those of the fixture."""
         with open(self.stage.directory / "serve.err", "ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "batten", "serve", "--port", "0", "--workers", "1"),
+                *(sys.executable, "-P", "-m", "batten", "serve", "--port", "0", "--workers", "1"),
                 *("--sandbox", "none", *(flags or self._flags)),
                 env=self.stage.environ,
                 cwd=self.stage.directory,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.stage import bash, end, say
+from tests.agent.stage import bash, call, end, say
 from tests.service.serving import Json, Run, Service
 
 TERMINAL = {"run.finished", "run.failed", "run.cancelled"}
@@ -284,3 +284,24 @@ async def test_an_answer_to_something_else_than_is_asked_is_refused(service: Ser
 
     assert (answer.status, answer.error["code"]) == (409, "digest_differs")
     assert (await run.resolve(approval["id"], "approve", digest=approval["digest"])).status == 200
+
+
+async def test_a_question_of_a_child_run_is_one_of_its_task_and_no_run_continues_a_child(
+    service: Service,
+) -> None:
+    service.stage.scenario([bash("echo ran >> proof", "k")], [say("Done."), end()], name="child")
+    turns = ([call("agent", "c", prompt="do it")], [say("Done."), end()])
+    model = service.stage.scenario(*turns, name="parent", children={"do it": "child.json"})
+    run = await service.started(model)
+    started = await run.until("tool.started")
+    child = Run(service, run.task_id, started["data"]["child_run_id"])
+    approval = await child.approval()
+    assert (await run.task())["pending_approval_count"] == 1
+    assert (await run.resolve(approval["id"], "approve")).status == 200
+    assert (await run.ended())["status"] == "completed"
+    assert (proof(service), (await run.task())["pending_approval_count"]) == ("ran\n", 0)
+    wanted = {"retry": {}, "continue": {"prompt": "more"}, "retry-from-turn": {"turn": 1}}
+    for what, body in wanted.items():
+        refused = await service.ask("POST", f"{child.path}/{what}", body)
+        assert (refused.status, refused.error["code"]) == (409, "child"), what
+    assert len(await service.get(f"{run.task_path}/runs")) == 1

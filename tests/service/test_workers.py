@@ -62,10 +62,15 @@ async def test_a_stop_hands_long_runs_over_and_the_next_start_goes_on(tmp_path: 
     assert _ran(service) == "once\n"
 
 
-async def test_a_stop_lets_short_runs_end(tmp_path: Path) -> None:
+async def test_a_stop_lets_short_runs_end_and_code_of_the_directory_is_not_loaded(
+    tmp_path: Path,
+) -> None:
+    # Where the service was started lies code under the name of a module that workers load.
+    (tmp_path / "msgspec.py").write_text("open('imported', 'w').close()\nraise SystemExit(9)\n")
     async with serving(tmp_path, *_FLAGS) as service:
         run = await _begun(service, _slow(service, "echo once > ran; sleep 0.5"))
         assert await service.stop() == 0
+        assert not (tmp_path / "imported").exists()
         await service.start("--workers", "0")
         assert (await run.now())["status"] == "completed"
 

@@ -91,6 +91,27 @@ async def test_command_out_of_time_can_write_more_than_a_pipe_holds_while_it_end
     assert (output.ending, exited.exit_code, exited.stdout_bytes) == ("timed_out", 3, 300000)
 
 
+async def test_bytes_that_are_no_text_are_shown_replaced_and_counted_as_written(
+    tmp_path: Path,
+) -> None:
+    context = RecordingContext()
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    line = r"head -c 200000 /dev/zero | tr '\0' '\377'; printf 'caf\303'; sleep 0.1; printf '\251'"
+    try:
+        await Bash(keeper, Redactor()).run({"command": line}, context)
+    finally:
+        await keeper.close()
+    (exited,) = [fact for fact in context.facts if isinstance(fact, ToolShellExited)]
+    assert (exited.stdout_bytes, exited.truncated) == (200005, False)
+    chunks = [fact for fact in context.facts if isinstance(fact, ToolShellOutputChunk)]
+    assert "".join(chunk.data for chunk in chunks) == "\ufffd" * 200000 + "café"
+    shown = 0
+    for chunk in chunks:
+        assert chunk.byte_offset == shown
+        shown += len(chunk.data.replace("\ufffd", "?").encode())
+    assert shown == exited.stdout_bytes
+
+
 async def test_cancelled_command_leaves_a_record_of_the_files_it_changed(tmp_path: Path) -> None:
     context = Telling()
     keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)

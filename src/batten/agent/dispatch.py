@@ -21,7 +21,7 @@ from batten.agent.gate import Gate, Ruling
 from batten.agent.halt import Halt
 from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookOrigin, HookPoints
-from batten.agent.invoking import invoked_fact, mcp_names
+from batten.agent.invoking import called_mcp, invoked_fact, mcp_names
 from batten.agent.live_settings import LiveSettings, live_settings_of
 from batten.agent.retrying import retry_question
 from batten.agent.rules.verdict import Decision
@@ -436,9 +436,14 @@ class Dispatch:
     ) -> None:
         """Record a call that names no tool or has unfit arguments; the model sees why."""
         name, text = canonical(call.name), self._clean(text)
+        server, tool = called_mcp(name)
+        of_mcp: dict[str, Any] = {} if server is UNSET else {"mcp_server": server, "mcp_tool": tool}
+        kind = "mcp" if of_mcp else kind
         self._gate.record(call.id, name, Decision("allow", "there is nothing to run", "toolbox"))
         await self._recorder.record(
-            facts.ToolInvoked(tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn),
+            facts.ToolInvoked(
+                tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn, **of_mcp
+            ),
             facts.ToolFailed(
                 tool_call_id=call.id,
                 tool_name=name,
@@ -448,6 +453,8 @@ class Dispatch:
                 output=text,
                 error=text[:500],
                 error_kind=error_kind,
+                result="failed" if of_mcp else UNSET,
+                **of_mcp,
             ),
         )
         self.calls_ended += 1

@@ -28,7 +28,12 @@ def invoked_fact(
 
 def mcp_names(tool: Tool) -> tuple[Any, Any]:
     """Server and tool name of an MCP tool; unset for every other kind."""
-    if tool.kind != "mcp":
+    return called_mcp(tool.spec.name) if tool.kind == "mcp" else (UNSET, UNSET)
+
+
+def called_mcp(name: str) -> tuple[Any, Any]:
+    """Server and tool that a name asks for, `mcp__server__tool`; unset for every other name."""
+    parts = name.split("__", 2)
+    if len(parts) < 3 or parts[0] != "mcp" or not all(parts):
         return UNSET, UNSET
-    _, server, name = tool.spec.name.split("__", 2)
-    return server, name
+    return parts[1], parts[2]

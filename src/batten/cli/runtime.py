@@ -130,7 +130,7 @@ def hosted_runtime(options: Namespace) -> tuple[str, ...]:
             raise
         say(f"batten: no runtime: {error}")
         return ()
-    return (sys.executable, "-m", "batten", "runtime", "--leave-with-stdin", "--bind", bind)
+    return (sys.executable, "-P", "-m", "batten", "runtime", "--leave-with-stdin", "--bind", bind)
 
 
 def _check_free(bind: str) -> None:

@@ -225,7 +225,7 @@ def _refuse(error: BattenError) -> int:
 
 
 def _sinks_command(base: SessionSpec, host: str) -> tuple[str, ...]:
-    command = (sys.executable, "-m", "batten", "sinks", "run", "--leave-with-stdin")
+    command = (sys.executable, "-P", "-m", "batten", "sinks", "run", "--leave-with-stdin")
     allowed = (f"--allow={one}" for one in _local(host))
     named = () if base.settings is None else ("--settings", base.settings)
     return (*command, *allowed, *named)
@@ -277,7 +277,7 @@ def _serve(
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     table = sink_table(opener.home, environ, base.cwd or current_directory(), base.settings)
     check_sinks(opener.home, environ, table)
-    worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
+    worker = [sys.executable, "-P", "-m", "batten", "worker", "--leave-with-stdin"]
     callers = (*worker, "--for-callers")
     at_once = shares(worker_count(options.workers), options.runs, options.max_runs)
     staff = Staff(

@@ -26,6 +26,12 @@ T = TypeVar("T", int, float)
 SURFACE = "hecate"
 """The surface of sessions that the service made."""
 OPERATOR = "operator"
+_CODING = (
+    "You work on the code of this repository. Read what you change and its tests first, and keep to"
+    " the conventions that you find. Make the smallest change that does what is asked, run the"
+    " tests that it concerns, and say which you ran and how they ended."
+)
+"""Added to the system prompt by the profile `coding_agent`."""
 ANSWER_WITHIN_S = 30 * 24 * 3600.0
 """How long a parked run waits for its answer, unless the service says otherwise."""
 
@@ -85,7 +91,11 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
         needs_model=task.execution_kind == "agent_loop",
         models=asked_models(base, task),
         provider=base.provider if task.requested_provider is UNSET else task.requested_provider,
-        append_system=_joined(base.append_system, task.system_prompt),
+        append_system=_joined(
+            base.append_system,
+            _CODING if task.execution_profile == "coding_agent" else "",
+            task.system_prompt,
+        ),
         budget_micros_usd=_least(base.budget_micros_usd, task.budget_micros_usd),
         budget_covers_past=True,
         max_turns=_least(base.max_turns, task.max_turns),
@@ -160,6 +170,5 @@ def _server_rules(task: TaskCreated) -> list[Rule]:
     ]
 
 
-def _joined(first: str | None, then: object) -> str | None:
-    parts = [part for part in (first, then) if isinstance(part, str) and part]
-    return "\n\n".join(parts) or None
+def _joined(*parts: object) -> str | None:
+    return "\n\n".join(part for part in parts if isinstance(part, str) and part) or None

@@ -180,6 +180,12 @@ class Tasks:
             raise NotFound(f"task {task_id} has no run {run_id}")
         return row
 
+    async def _own(self, task_id: str, run_id: str) -> RunRow:
+        row = await self.run(task_id, run_id)
+        if row.parent_run_id is not None:
+            raise Conflict(f"{run_id} is part of {row.parent_run_id}: go on there", code="child")
+        return row
+
     async def described(self, session: SessionRow) -> TaskCreated | None:
         """What the client asked for, whole; None if it did not ask this service."""
         task: TaskCreated | None = None
@@ -305,23 +311,20 @@ class Tasks:
         reason: str = "",
     ) -> RunRow:
         """Begin again before a turn of an ended run."""
-        row = await self.run(task_id, run_id)
+        row = await self._own(task_id, run_id)
         if row.outcome is None:
             raise CallerError(f"{run_id} has not ended: it is {row.status}")
         if row.kind != "agent_loop":
             raise CallerError(f"{run_id} is of the kind {row.kind} and has no turns: retry it")
-        until = -1
-        turns: list[int] = []
+        turns: dict[int, int] = {}
         async for envelope in envelopes_of(self.journal, run_id):
             if isinstance(envelope.data, TurnStarted):
-                turns.append(envelope.data.turn_index)
-                if envelope.data.turn_index == turn and until < 0:
-                    until = envelope.sequence - 1
-        if until < 0:
+                turns.setdefault(envelope.data.turn_index, envelope.sequence - 1)
+        if turn not in turns:
             there = f"name one from {min(turns)} to {max(turns)}" if turns else "retry it"
             raise CallerError(f"{run_id} has no turn {turn}: {there}")
         session = await self.find(task_id)
-        origin = Origin(run=row, until=until, reason=reason)
+        origin = Origin(run=row, until=turns[turn], reason=reason)
         task = await self._known(session)
         return await self._queue(session, task, None, origin, by=by, traceparent=traceparent)
 
@@ -395,7 +398,7 @@ class Tasks:
         await delete_session(journal, session.session_id, only_ended=True)
 
     async def _ended(self, task_id: str, run_id: str) -> RunRow:
-        row = await self.run(task_id, run_id)
+        row = await self._own(task_id, run_id)
         if row.outcome is None:
             raise Conflict(f"{run_id} has not ended: it is {row.status}", code="run_active")
         return row

@@ -50,7 +50,7 @@ class _StreamView:
         self.size = 0
         self.shown = 0
         self._redactor = ByteRedactor(redactor)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
@@ -77,15 +77,16 @@ class _StreamView:
             return
         text = self._decoder.decode(clean[: _SHOWN_BYTES - self.shown], last)
         for start in range(0, len(text), _CHUNK_CHARACTERS):
-            piece = text[start : start + _CHUNK_CHARACTERS]
+            # Bytes that are no text are counted as they were written, and shown replaced.
+            piece = text[start : start + _CHUNK_CHARACTERS].encode(errors="surrogateescape")
             yield ToolShellOutputChunk(
                 tool_call_id=context.call_id,
                 tool_name=context.tool_name,
                 stream=self.name,
-                data=piece,
+                data=piece.decode(errors="replace"),
                 byte_offset=self.shown,
             )
-            self.shown += len(piece.encode())
+            self.shown += len(piece)
 
     def head_and_tail(self) -> str:
         tail = b"".join(self._tail)[-_TAIL_BYTES:]

@@ -123,6 +123,15 @@ async def test_a_client_that_leaves_in_its_body_is_no_error(
     assert "failed" not in caplog.text
 
 
+async def test_a_body_that_is_no_body_is_answered_while_its_client_is_there(server: Toy) -> None:
+    connection = await server.connect()
+    head = b"POST /toy/notes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await connection.send(head + b"no chunk\r\n")
+    answer = await connection.answer()
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+    assert answer.headers["connection"] == "close"
+
+
 @pytest.mark.parametrize("count", [101, 5000])
 async def test_a_flood_of_headers_is_refused(server: Toy, count: int) -> None:
     connection = await server.connect()

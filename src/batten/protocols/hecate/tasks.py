@@ -68,7 +68,8 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     execution_kind: TaskKind | Literal[""] = ""
     """`agent_loop` (the default) runs an agent, `shell` and `git` one command, `file` one write."""
     execution_profile: Profile | Literal[""] = ""
-    """Defaults for a task in a repository: `repo_local` gives tools 2 minutes, `coding_agent` 5."""
+    """Defaults for a task in a repository: `repo_local` gives tools 2 minutes, `coding_agent` 5 and
+    a system prompt about work on code."""
     shell_command: Long = ""
     """The command of the kind `shell`, for `sh`."""
     git_command: Long = ""

@@ -20,6 +20,7 @@ from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import (
     ClientGone,
+    broken_body,
     check_length,
     collect_body,
     discard_rest,
@@ -210,6 +211,8 @@ class App:
                     writing.end()
             status = await self._send(exchange, answer)
         except ClientGone:
+            # A client whose body is malformed may still read; without an answer it would get a 500.
+            await self._refuse(exchange, broken_body())
             status = _GONE
         except Exception as error:
             status = await self._refuse(exchange, error)

@@ -65,6 +65,14 @@ async def discard_rest(headers: Mapping[bytes, bytes], receive: Receive) -> None
                     return
 
 
+def broken_body() -> HttpError:
+    return HttpError(
+        "invalid_request",
+        "the body broke off, or is not as its headers say; send it again",
+        headers=_CLOSE,
+    )
+
+
 def too_slow(timeout_s: float) -> HttpError:
     return HttpError(
         "request_body_timeout",

@@ -177,9 +177,12 @@ class Service:
         return task_object(session, asked, rows[-1] if rows else None, details)
 
     async def _pending(self, row: RunRow) -> int:
-        if row.status != "awaiting_approval":
+        """Open questions of a task's latest run, and of the child runs that it waits for."""
+        if row.outcome is not None:
             return 0
-        return sum(one.status == "pending" for one in await self.journal.requests(row.run_id))
+        waiting = await self.journal.runs(task_id=row.task_id, status="awaiting_approval")
+        requests = [one for run in waiting for one in await self.journal.requests(run.run_id)]
+        return sum(one.status == "pending" for one in requests)
 
     async def _described(self, session: SessionRow) -> TaskCreated | None:
         """What the client asked for, as it is stored: without secrets."""
