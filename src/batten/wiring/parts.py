@@ -196,7 +196,9 @@ class SessionParts:
         if is_named and not spec.bare and "mcp" not in spec.without:
             from batten.wiring.platform_server import platform_server
 
-            servers = {**platform_server(spec.environ), **servers}
+            named = spec.resume or spec.session_id or ""
+            session_id = "" if named.startswith("run_") else named
+            servers = {**platform_server(spec.environ, session_id), **servers}
         return servers
 
     def _configured_secrets(self) -> set[str]:
