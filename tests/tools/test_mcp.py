@@ -273,7 +273,7 @@ class SessionServer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
 
 
