@@ -43,6 +43,7 @@ from batten.sinks.bus.envelope import encoded, event
 from batten.sinks.bus.lifecycle import SOURCE as AMBIENT_SOURCE
 from batten.sinks.bus.skills import UsedSkill, prompt_of, skill_metadata, skill_status
 from batten.sinks.contract import Message
+from batten.sinks.sessions import SessionBefore
 
 TYPES = frozenset(REPORTS) | frozenset(
     kind.TYPE
@@ -93,6 +94,7 @@ class BusFold:
         self._identity: dict[str, str] = {}
         self._workspace = ""
         self._surface = ""
+        self._is_reopened = False
         self._calls = Calls(run_id)
         self._approvals: dict[str, str] = {}
         self._pending = 0
@@ -104,6 +106,10 @@ class BusFold:
         """The skill that was read last: what follows is its work."""
         self._status: payloads.TurnStatus | None = None
         """How the run ended."""
+
+    def join(self, session: SessionBefore) -> None:
+        """Take what is known of the session of a run."""
+        self._surface, self._is_reopened = session.surface, session.is_closed
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
         for message in self._events(envelope):
@@ -220,7 +226,7 @@ class BusFold:
         is_new = not self._workspace
         self._workspace = fact.workspace_path
         self._identity = identity_in(fact) or self._identity
-        if is_new and fact.prior_run_id is not None and fact.parent_run_id is UNSET:
+        if is_new and self._is_reopened and fact.parent_run_id is UNSET:
             yield self._lifecycle(envelope, "resumed")
         if is_new and (variant := prompt_of(self._identity)) is not None:
             yield self._select(envelope, variant)
