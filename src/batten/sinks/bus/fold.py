@@ -5,7 +5,6 @@ the same events, and JetStream drops repeats by them.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +17,14 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.identity import BUS_OFF
 from batten.contract.outcomes import Outcome, ending_of
-from batten.contract.reports import REPORTS, AmbientPlan, EvalScore, PromptVariant, read_report
+from batten.contract.reports import (
+    REPORTS,
+    AmbientPlan,
+    EvalScore,
+    LearnedContext,
+    PromptVariant,
+    read_report,
+)
 from batten.contract.tracing import identity_in
 from batten.sinks.bus import payloads
 from batten.sinks.bus.calls import (
@@ -219,7 +225,7 @@ class BusFold:
             "closed",
             close_reason=_CLOSES.get(outcome, "ERROR"),
             close_message=fact.reason or None,
-            metadata={"outcome": outcome, **_lasted(self._opened_at, envelope.occurred_at)},
+            metadata={"outcome": outcome, **payloads.lasted(self._opened_at, envelope.occurred_at)},
         )
 
     def _queued(self, envelope: Envelope, fact: facts.RunQueued) -> Iterator[Message]:
@@ -246,6 +252,15 @@ class BusFold:
                 yield self._select(envelope, report)
             case EvalScore():
                 yield from self._scored(envelope, report)
+            case LearnedContext():
+                call_id = report.tool_call_id or ""
+                data = payloads.learned_context(
+                    **msgspec.to_builtins(report),
+                    at=envelope.occurred_at,
+                    tool_execution_id=self._calls.execution(call_id),
+                )
+                step = self._calls.step(call_id)
+                yield self._message(envelope, "maestro.events.context.learned", data, step=step)
             case AmbientPlan():
                 name = fact.type.removeprefix("external.")
                 data = payloads.ambient_plan(
@@ -481,12 +496,3 @@ class BusFold:
             **{**more, **found},
         )
         return self._message(envelope, event_type, data, name=f".{skill.step}")
-
-
-def _lasted(opened_at: str, closed_at: str) -> dict[str, str]:
-    """How long a session was open, in the strings that metadata are made of."""
-    try:
-        took = datetime.fromisoformat(closed_at) - datetime.fromisoformat(opened_at)
-    except ValueError:  # its beginning was pruned
-        return {}
-    return {"duration_ms": str(round(took.total_seconds() * 1000))}
