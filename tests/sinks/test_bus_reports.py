@@ -151,8 +151,8 @@ async def test_a_bad_score_after_the_end_makes_the_skill_fail_and_a_lesson_is_to
         "evidence": [{"source": "tool_call", "source_id": "call_check", "excerpt": "unformatted"}],
         "tool_call_id": "call_check",
     }
-    for score, code in ((1.5, 64), (0.9, 0)):
-        told = msgspec.json.encode({**lesson, "confidence_score": score}).decode()
+    for sure, code in ((1.5, 64), (0.9, 0)):
+        told = msgspec.json.encode({**lesson, "confidence_score": sure}).decode()
         assert batten(stage, "annotate", "last", "context.learned", told).returncode == code
     await play(stage, [say("Next."), end()])  # the next process tells it
     events = by_type(await server.events())
