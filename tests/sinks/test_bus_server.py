@@ -173,6 +173,9 @@ async def test_the_switch_suppresses_events_for_good_even_with_an_address(
     await play(stage)
     first = await server.events()
     await play(suppressed)
+    await play(
+        Stage(stage.directory, {**stage.environ, "MAESTRO_INTERNAL_TELEMETRY_DISABLED": "1"})
+    )
     await play(stage)  # tells what earlier processes left, and nothing that was suppressed
     events = await server.events()
     assert [one["type"] for one in events] == [one["type"] for one in first] * 2
