@@ -14,6 +14,7 @@ from batten.control.data_retention import DataRetention
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.database import new_connection
 from batten.journal.sqlite.upkeep import upkeep_lock
+from batten.redact.redactor import Redactor
 from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings, read_control_plane
 from batten.sinks.audit.log import AuditLog, AuditQuery, verify_audit
@@ -40,7 +41,7 @@ class Told(SinkService):
     """Says when something was removed."""
 
     def __init__(self, journal: SqliteJournal, home: str) -> None:
-        super().__init__(journal, home)
+        super().__init__(journal, home, Redactor())
         self.swept = asyncio.Event()
 
     def record_sweep(self, cutoff: str, removed: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ _TOLD = _SERVER + "test_a_run_is_told_before_its_process_ends_and_every_event_is
 _SKILLS = _SERVER + "test_skills_are_told_when_they_are_read_and_when_the_run_ends"
 _REPORTS = "sinks.test_bus_reports:"
 _NAMED = _REPORTS + "test_a_run_names_its_prompt_and_the_skill_it_works_by"
-_SCORED = _REPORTS + "test_a_bad_score_after_the_end_makes_the_skill_fail"
+_SCORED = _REPORTS + "test_a_bad_score_after_the_end_makes_the_skill_fail_and_a_lesson_is_told"
 _REPORTED = _REPORTS + "test_a_client_of_the_service_reports_while_the_run_works"
 _ASKED = _SERVER + "test_an_approval_suspends_and_resumes_the_session_once"
 

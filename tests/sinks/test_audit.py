@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batten.contract import facts
@@ -54,10 +55,18 @@ async def test_entries_outlive_what_they_tell_of(tmp_path: Path) -> None:
     assert exported.returncode == 0, exported.stderr
     deleted = batten(stage, "delete", "last", "--yes")
     assert deleted.returncode == 0, deleted.stderr
-    listed = batten(stage, "audit").stdout.decode()
-    for action in ("session.deleted", "session.exported", "run.started"):
-        assert action in listed
-    assert listed.index("session.deleted") < listed.index("run.started")  # newest first
+    listed = batten(stage, "audit", "--json").stdout.splitlines()
+    entries = [msgspec.json.decode(line) for line in listed]
+    # The newest first, although the export was written before what the facts tell.
+    assert [one["action"] for one in entries] == [
+        *("session.deleted", "session.exported", "run.started", "policy.changed"),
+    ]
+    times = [one["createdAt"] for one in entries]
+    assert times == sorted(times, reverse=True)
+    between = batten(stage, "audit", "--json", "--after", times[2], "--before", times[0])
+    assert between.stdout.splitlines() == listed[1:2]
+    wrong = batten(stage, "audit", "--after", "yesterday")
+    assert (wrong.returncode, b"--after" in wrong.stderr) == (64, True)
     verified = batten(stage, "verify")
     assert (verified.returncode, verified.stdout) == (0, b"everything stored is what was written\n")
 

@@ -7,8 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from batten.contract import facts
 from batten.contract.errors import CallerError, ProviderError
 from batten.contract.identity import gateway_metadata, identity_of
+from batten.contract.ids import SessionId, session_stream
+from batten.journal.sqlite import SqliteJournal
 from batten.sinks.bus import payloads
 from batten.sinks.bus.correlation import (
     chronicle_metadata,
@@ -23,6 +26,9 @@ from batten.sinks.bus.envelope import CATALOGUE, encoded, event
 from batten.sinks.bus.environment import bus_status
 from batten.sinks.bus.fixture import publisher_fixture
 from batten.sinks.bus.publisher import Publisher
+from batten.sinks.configuration import BusSettings, event_bus
+from batten.sinks.folds import Folds
+from tests.journal.given import FINISHED, new_run
 
 FIXTURE = Path(__file__).with_name("publisher_conformance.json")
 URL = {"MAESTRO_EVENT_BUS_URL": "nats://127.0.0.1:1"}
@@ -197,6 +203,45 @@ def test_a_missing_override_erases_no_default() -> None:
         "user_id": "v",
         "attributes": {"a": "1", "b": "2", "c": "3"},
     }
+
+
+async def test_a_session_is_resumed_after_it_was_closed_and_is_of_one_surface(
+    journal: SqliteJournal,
+) -> None:
+    session = SessionId("chat_01M7NT409VECVVK6R1AD1QD0XS")
+    stream = session_stream(session)
+    opened = facts.SessionOpened("/w", "task_1", "print")
+    own = new_run(run_id=stream, kind="session", session_id=session)
+    lease, _ = await journal.create(own, [opened])
+    assert lease is not None
+    prior: str | None = None
+    for is_live in (True, False, False, True, True):
+        if not is_live:
+            await journal.append(stream, [facts.SessionClosed("done")], fence=lease.fence)
+        run = new_run(session_id=session)
+        queued = facts.RunQueued("agent_loop", "m", "p", "/w", "in_place", prior)
+        asked = facts.RequestOpened(
+            f"req_{run.run_id}", "user_input", "call_1", "?", {}, "sha256:1"
+        )
+        await journal.create(run, [queued, asked, FINISHED])
+        prior = run.run_id
+    sink = event_bus(BusSettings(), URL)
+    assert sink is not None
+    told: list[dict[str, Any]] = []
+    folds = Folds(sink, journal)
+    for stored in await journal.feed():
+        made = await folds.messages(stored)
+        # One that begins in the middle of the run tells the same.
+        assert made == await Folds(sink, journal).messages(stored)
+        told += [msgspec.json.decode(one.body)["data"] for one in made]
+    states = [one["state"].rpartition("_")[2] for one in told]
+    assert states == [
+        *("STARTED", "SUSPENDED"),
+        *("CLOSED", "RESUMED", "SUSPENDED"),
+        *("CLOSED", "RESUMED", "SUSPENDED"),
+        *("SUSPENDED", "SUSPENDED"),
+    ]
+    assert {one["surface"] for one in told} == {"MAESTRO_SURFACE_CLI"}
 
 
 def test_surfaces_and_modes() -> None:

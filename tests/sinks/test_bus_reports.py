@@ -124,7 +124,7 @@ async def test_a_session_closes_with_the_reason_of_its_last_run(
     assert all(int(one["metadata"]["duration_ms"]) >= 0 for one in closed)
 
 
-async def test_a_bad_score_after_the_end_makes_the_skill_fail(
+async def test_a_bad_score_after_the_end_makes_the_skill_fail_and_a_lesson_is_told(
     tmp_path: Path, server: NatsServer
 ) -> None:
     stage = Stage(tmp_path / "stage", {"MAESTRO_EVENT_BUS_URL": server.url, **LAUNCHED})
@@ -142,8 +142,24 @@ async def test_a_bad_score_after_the_end_makes_the_skill_fail(
         stage, "annotate", "last", "eval.scored", msgspec.json.encode(score).decode()
     )
     assert annotated.returncode == 0, annotated.stderr
+    lesson = {
+        "learning_id": "learn_1",
+        "statement": "Formatting is checked before tests.",
+        "dimension": "repository.checks",
+        "confidence_score": 0.9,
+        "confidence_reason": "it failed first",
+        "evidence": [{"source": "tool_call", "source_id": "call_check", "excerpt": "unformatted"}],
+        "tool_call_id": "call_check",
+    }
+    for sure, code in ((1.5, 64), (0.9, 0)):
+        told = msgspec.json.encode({**lesson, "confidence_score": sure}).decode()
+        assert batten(stage, "annotate", "last", "context.learned", told).returncode == code
     await play(stage, [say("Next."), end()])  # the next process tells it
     events = by_type(await server.events())
+    [learned] = [one["data"] for one in events["events.context.learned"]]
+    assert {name: learned[name] for name in lesson} == lesson
+    assert learned["tool_execution_id"] != "call_check"
+    assert learned["correlation"]["attributes"] == {"source_issue": "org/repo#7"}
     [scored] = events["events.eval.scored"]
     assert scored["data"]["passed"] is False
     assert (scored["data"]["prompt_metadata"], scored["data"]["skill_metadata"]) == (PROMPT, SKILL)

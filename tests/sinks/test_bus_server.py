@@ -80,6 +80,8 @@ async def test_a_run_is_told_before_its_process_ends_and_every_event_is_valid(
     assert {one["attributes"]["task_id"] for one in correlations} == {"task_1"}
     assert {one["extensions"]["task_id"] for one in events} == {"task_1"}
     assert {one["extensions"]["traceparent"] for one in events} == {stage.environ["TRACEPARENT"]}
+    # Its trace is known by it, too.
+    assert {one["trace_id"] for one in correlations} == {stage.environ["TRACEPARENT"].split("-")[1]}
     [learned] = [one["data"] for one in events if one["type"].endswith("context.learned")]
     assert learned["statement"] == "Tests need a server."
 
@@ -171,6 +173,9 @@ async def test_the_switch_suppresses_events_for_good_even_with_an_address(
     await play(stage)
     first = await server.events()
     await play(suppressed)
+    await play(
+        Stage(stage.directory, {**stage.environ, "MAESTRO_INTERNAL_TELEMETRY_DISABLED": "1"})
+    )
     await play(stage)  # tells what earlier processes left, and nothing that was suppressed
     events = await server.events()
     assert [one["type"] for one in events] == [one["type"] for one in first] * 2

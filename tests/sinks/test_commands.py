@@ -78,6 +78,8 @@ def test_messages_are_listed_replayed_and_dropped(tmp_path: Path) -> None:
     assert b"still waits" in waits.stderr
     assert batten(stage, "sinks", "drop", "99").returncode == 66
     assert batten(stage, "sinks", "drop", "nobody").returncode == 66
+    assert batten(stage, "sinks", "dead", "nobody").returncode == 66
+    assert batten(stage, "sinks", "list", "webhook:ops").returncode == 64
     assert batten(stage, "sinks", "replay").returncode == 64
 
 

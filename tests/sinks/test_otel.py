@@ -313,7 +313,9 @@ async def test_children_of_children_are_in_one_trace_with_their_commands(
     assert (stage.workspace / "span").read_text().strip() == f"00-{trace}-{tool['spanId']}-01"
 
 
-async def test_hooks_and_model_calls_are_told_the_span(tmp_path: Path) -> None:
+async def test_hooks_and_model_calls_are_told_the_span(
+    tmp_path: Path, receiver: HttpReceiver
+) -> None:
     async with ModelServer([answer(anthropic_turn("Done."))]) as server:
         stage = Stage(
             tmp_path / "stage",
@@ -324,7 +326,12 @@ async def test_hooks_and_model_calls_are_told_the_span(tmp_path: Path) -> None:
             },
         )
         hook = {"type": "command", "command": "echo $TRACEPARENT > span"}
-        hooks = {"hooks": {"Stop": [{"handlers": [hook]}]}}
+        receiver.said = b"{}"
+        posted = {"type": "http", "url": receiver.url}
+        hooks = {
+            "hooks": {"Stop": [{"handlers": [hook, posted]}]},
+            "allowed_http_hook_urls": [receiver.url],
+        }
         ended = await asyncio.to_thread(
             batten,
             stage,
@@ -338,6 +345,7 @@ async def test_hooks_and_model_calls_are_told_the_span(tmp_path: Path) -> None:
         turn = f"00-{TRACE}-{span_of(run.run_id, 'turn', 1)}-01"
         assert server.requests[0].headers["traceparent"] == turn
         assert (stage.workspace / "span").read_text().strip() == turn
+        assert [one.headers["traceparent"] for one in receiver.all] == [turn]
 
 
 def test_it_is_off_unless_it_is_turned_on() -> None:

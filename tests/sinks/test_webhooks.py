@@ -374,6 +374,8 @@ def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:
     for secret in ("", "x" * 256, "two words", "ü"):
         with pytest.raises(CallerError, match="secret"):
             subscriptions.create(Change(url="https://a.example/", secret=secret), 0)
+    with pytest.raises(CallerError, match="absolute"):
+        subscriptions.create(Change(url="https://a.example/", workspaces=("project",)), 0)
     made, _ = subscriptions.create(Change(url="https://a.example/"), 7)
     assert store.sink(f"webhook:{made.id}") is not None
     assert subscriptions.delete(made.id)

@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from batten.cli import current_directory
 from batten.cli.amounts import local
 from batten.cli.inspection import open_journal
-from batten.contract.errors import JournalError, StoreFull
+from batten.cli.parsing import UsageError
+from batten.contract.errors import BattenError, JournalError, StoreFull
 from batten.serve.output import put, say
 from batten.sinks.audit.log import AuditLog, AuditQuery
 from batten.sinks.contract import Feed
@@ -19,6 +21,13 @@ from batten.wiring.home import batten_home
 
 
 async def print_audit(options: Namespace) -> int:
+    from batten.serve.http.validation import instant
+
+    try:
+        after = instant("--after", options.after or UNSET, is_down=True)
+        before = instant("--before", options.before or UNSET)
+    except BattenError as error:
+        raise UsageError(str(error)) from None
     home = batten_home(os.environ, current_directory())
     log = AuditLog.open(home)
     try:
@@ -29,6 +38,8 @@ async def print_audit(options: Namespace) -> int:
             action=options.action,
             resource=options.resource,
             resource_id=options.id,
+            created_after=after,
+            created_before=before,
             limit=options.limit,
         )
         entries, _ = log.find(query)

@@ -359,6 +359,8 @@ def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:
         "--resource", default="", metavar="KIND", help="only to these: key, run, ..."
     )
     audit.add_argument("--id", default="", metavar="ID", help="only to this one")
+    audit.add_argument("--after", metavar="TIME", help="only after this ISO 8601 time")
+    audit.add_argument("--before", metavar="TIME", help="only before it")
     audit.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
     audit.add_argument("--json", action="store_true", help=_JSON)
 

@@ -36,6 +36,8 @@ def manage_sinks(options: Namespace) -> int:
     store = SinkStore.open(home)
     try:
         if options.action == "list":
+            if options.names:
+                raise UsageError("`batten sinks list` shows all sinks and takes no name")
             return asyncio.run(_list(store, as_json=options.json))
         if options.action in _LISTED:
             return _entries(store, options)
@@ -97,6 +99,8 @@ def _entries(store: SinkStore, options: Namespace) -> int:
     if len(options.names) > 1:
         raise UsageError(f"name one sink: batten sinks {options.action} NAME")
     name = options.names[0] if options.names else None
+    if name is not None and store.sink(name) is None:
+        raise NotFound(f"there is no sink {name}; batten sinks list shows them")
     for entry in store.entries(name, _LISTED[options.action], limit=options.limit):
         if options.json:
             put(msgspec.json.encode(_told(entry)).decode())

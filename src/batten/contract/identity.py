@@ -58,6 +58,9 @@ SWITCHES = ("MAESTRO_EVENT_BUS", "MAESTRO_AUDIT_BUS")
 """The first of these that is not blank turns the event bus on or off."""
 BUS_OFF = "event_bus_off"
 """Among the ids of a run whose launcher turned the bus off: its events are never published."""
+HARD_OFF = ("MAESTRO_INTERNAL_TELEMETRY_DISABLED",)
+"""Turns it off whatever the others say."""
+YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off")
 _LONGEST = 512
 _GATEWAY = (
@@ -86,7 +89,7 @@ def gateway_metadata(ids: Mapping[str, str]) -> dict[str, str]:
 def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
     """The ids in the environment, without those that are missing, blank or far too long."""
     found: dict[str, str] = {}
-    if first(environ, SWITCHES).lower() in NO:
+    if first(environ, SWITCHES).lower() in NO or first(environ, HARD_OFF).lower() in YES:
         found[BUS_OFF] = "true"
     for name, variables in VARIABLES.items():
         value = first(environ, variables)

@@ -1,7 +1,7 @@
 """Reports: client events about a run whose payloads others rely on, so they are checked.
 
-An evaluation, the choice of a prompt and the plan of an ambient agent happen outside the run. The
-process that knows of them adds them to the run as `external.*` events.
+An evaluation, the choice of a prompt, what was learned from a run and the plan of an ambient agent
+are known outside it. The process that knows of them adds them to the run as `external.*` events.
 """
 
 from collections.abc import Mapping
@@ -69,11 +69,37 @@ class AmbientPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     actual_cost_usd: _Amount | UnsetType = UNSET
 
 
-Report = PromptVariant | EvalScore | AmbientPlan
+class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that a statement rests on."""
+
+    source: _Name
+    source_id: _Name | UnsetType = UNSET
+    uri: _Text | UnsetType = UNSET
+    excerpt: _Text | UnsetType = UNSET
+
+
+class LearnedContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A durable fact that later agents should be able to recall, with what it rests on."""
+
+    learning_id: _Name
+    """The same for the same fact, however often it is reported."""
+    statement: Annotated[str, Meta(min_length=1, max_length=4000)]
+    dimension: _Name
+    """The family of claims that it belongs to, such as `repository.tests`."""
+    confidence_score: Annotated[float, Meta(ge=0, le=1)]
+    confidence_reason: Annotated[str, Meta(min_length=1, max_length=4000)]
+    evidence: Annotated[list[Evidence], Meta(min_length=1, max_length=100)]
+    subject_thing_id: _Name | UnsetType = UNSET
+    subject_key: _Name | UnsetType = UNSET
+    tool_call_id: _Name | UnsetType = UNSET
+
+
+Report = PromptVariant | EvalScore | LearnedContext | AmbientPlan
 
 REPORTS: dict[str, type[Report]] = {
     "external.prompt_variant.selected": PromptVariant,
     "external.eval.scored": EvalScore,
+    "external.context.learned": LearnedContext,
     "external.ambient_agent.routing.selected": AmbientPlan,
     "external.ambient_agent.plan.cost_limited": AmbientPlan,
     "external.ambient_agent.plan.completed": AmbientPlan,

@@ -21,6 +21,7 @@ from batten.sinks.webhooks.subscription import (
     Subscriptions,
     WebhookEvent,
     check_receiver,
+    check_workspaces,
     secrets_of,
     sink_name,
 )
@@ -150,6 +151,7 @@ def of_settings(name: str, given: WebhookSettings, environ: Mapping[str, str]) -
         raise CallerError(f"{what} needs a `secret`: a text, or $NAME of a variable", code="config")
     try:
         check_receiver(given.url)
+        check_workspaces(given.workspaces)
         signing = secrets_of([expanded(one, environ, what) for one in secrets])
     except CallerError as error:
         raise CallerError(f"{what}: {error}", code="config") from None

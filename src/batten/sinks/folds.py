@@ -2,18 +2,30 @@
 
 import asyncio
 import logging
+from typing import Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from batten.contract.envelope import decode
 from batten.contract.errors import PeerError
+from batten.contract.facts import RunQueued
 from batten.journal.contract import Stored
 from batten.sinks.contract import Feed, Fold, Message, Sink
+from batten.sinks.sessions import SessionBefore, session_before
 
 _log = logging.getLogger("batten.sinks")
 _MOST = 512
 """Runs whose folds are kept in memory."""
 _ENDS = frozenset(("run.finished", "run.failed", "run.cancelled", "session.closed"))
+
+
+@runtime_checkable
+class Member(Fold, Protocol):
+    """A fold whose messages speak of the run's session."""
+
+    def join(self, session: SessionBefore) -> None:
+        """Take what is known of the session, before the run's first fact."""
+        ...
 
 
 class Folds:
@@ -31,6 +43,7 @@ class Folds:
         fold = self._folds.pop(stored.run_id, None)
         if fold is None:
             fold = await self._folded(stored)
+        await self._join(fold, stored)
         made = _take(fold, stored)
         if stored.type not in _ENDS:
             if len(self._folds) >= _MOST:
@@ -52,9 +65,15 @@ class Folds:
                 if earlier.sequence >= stored.sequence:
                     return fold
                 if earlier.type in self._sink.types:
+                    await self._join(fold, earlier)
                     _take(fold, earlier)
             last = page[-1].sequence
         return fold
+
+    async def _join(self, fold: Fold, stored: Stored) -> None:
+        """Tell a fold of a run that is queued for the first time what its session was by then."""
+        if stored.sequence <= 1 and stored.type == RunQueued.TYPE and isinstance(fold, Member):
+            fold.join(await session_before(self._journal, stored))
 
 
 def _take(fold: Fold, stored: Stored) -> list[Message]:

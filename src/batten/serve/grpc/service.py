@@ -363,7 +363,8 @@ class RuntimeService:
 
 def _enter_trace(context: Any) -> None:
     """Let what is done for this call belong to the span of its caller, if that names one."""
-    said = dict(context.invocation_metadata() or ()).get("traceparent", "")
+    metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
+    said = metadata.get("traceparent", "")
     if isinstance(said, str) and (caller := parse_traceparent(said)) is not None:
         current_traceparent.set(str(caller))
 

@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS entries (
     body BLOB NOT NULL,
     hash BLOB NOT NULL
 );
+CREATE INDEX IF NOT EXISTS by_time ON entries (at);
 CREATE TABLE IF NOT EXISTS head (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     count INTEGER NOT NULL,
@@ -144,12 +145,16 @@ class AuditLog:
         self._db.execute("UPDATE head SET count = ?, hash = ?", (count, last))
 
     def find(self, query: AuditQuery) -> tuple[list[AuditEntry], int]:
-        """A page of entries, the newest first, and how many there are in all."""
+        """A page of entries, the newest first, and how many there are in all.
+
+        By their times, not their numbers: those of facts are written when somebody looks.
+        """
         where, bindings = _where(query)
         with side_faults(self._db.filename):
             total = int(self._db.execute(f"SELECT count(*) FROM entries{where}", bindings).get)
             rows = self._db.execute(
-                f"SELECT number, body FROM entries{where} ORDER BY number DESC LIMIT ? OFFSET ?",
+                f"SELECT number, body FROM entries{where}"
+                " ORDER BY at DESC, number DESC LIMIT ? OFFSET ?",
                 (*bindings, query.limit, query.offset),
             ).fetchall()
         return [_entry(number, body) for number, body in rows], total

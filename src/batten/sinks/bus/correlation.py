@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from batten.contract.tracing import caller_of
+
 KEYS = (
     *("organization_id", "user_id", "workspace_id", "session_id", "agent_run_id"),
     *("agent_run_step_id", "agent_id", "actor_id", "principal_id", "trace_id", "traceparent"),
@@ -49,7 +51,13 @@ def correlation_of(
     identity: Mapping[str, str], workspace: str, session: str = "unknown", run: str = ""
 ) -> Correlation:
     """The context that a launcher's ids give. The others stand in for ids that it did not name."""
-    usual = {"workspace_id": workspace, "session_id": session, "agent_run_id": run}
+    caller = caller_of(identity)
+    usual = {
+        "workspace_id": workspace,
+        "session_id": session,
+        "agent_run_id": run,
+        "trace_id": "" if caller is None else caller.trace_id,
+    }
     found = {name: identity.get(name) or usual.get(name, "") for name in KEYS}
     made: Correlation = {name: value for name, value in found.items() if value}
     attributes = {

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract.identity import NO, SWITCHES, first, identity_of
+from batten.contract.identity import HARD_OFF, NO, SWITCHES, YES, first, identity_of
 from batten.sinks.bus.correlation import runtime_mode_of, surface_of
 
 URL = ("MAESTRO_EVENT_BUS_URL", "EVALOPS_NATS_URL", "NATS_URL")
@@ -22,7 +22,6 @@ SOURCE = ("MAESTRO_EVENT_BUS_SOURCE",)
 DEFAULT_SOURCE = "maestro"
 MISSING_URL = "missing nats url"
 
-_OFF = ("MAESTRO_INTERNAL_TELEMETRY_DISABLED",)
 _MANAGED = ("MAESTRO_EVALOPS_ACCESS_TOKEN",)
 _FEATURES = ("EVALOPS_FEATURE_FLAGS_PATH",)
 _KILL_SWITCH = "platform.kill_switches.maestro.platform_events"
@@ -88,7 +87,7 @@ def bus_status(environ: Mapping[str, str]) -> BusStatus:
 def _reason(environ: Mapping[str, str], *, has_url: bool, organization: str) -> str:
     flag = tri_state(first(environ, SWITCHES))
     is_managed = bool(first(environ, _MANAGED) and organization)
-    if tri_state(first(environ, _OFF)):
+    if tri_state(first(environ, HARD_OFF)):
         return "internal telemetry disabled"
     if flag is False:
         return "flag disabled"
@@ -108,7 +107,7 @@ def _reason(environ: Mapping[str, str], *, has_url: bool, organization: str) -> 
 def tri_state(value: str) -> bool | None:
     """True, false, or None for anything else."""
     lower = value.strip().lower()
-    if lower in ("1", "true", "yes", "on"):
+    if lower in YES:
         return True
     return False if lower in NO else None
 

@@ -5,7 +5,6 @@ the same events, and JetStream drops repeats by them.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +17,14 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.identity import BUS_OFF
 from batten.contract.outcomes import Outcome, ending_of
-from batten.contract.reports import REPORTS, AmbientPlan, EvalScore, PromptVariant, read_report
+from batten.contract.reports import (
+    REPORTS,
+    AmbientPlan,
+    EvalScore,
+    LearnedContext,
+    PromptVariant,
+    read_report,
+)
 from batten.contract.tracing import identity_in
 from batten.sinks.bus import payloads
 from batten.sinks.bus.calls import (
@@ -43,6 +49,7 @@ from batten.sinks.bus.envelope import encoded, event
 from batten.sinks.bus.lifecycle import SOURCE as AMBIENT_SOURCE
 from batten.sinks.bus.skills import UsedSkill, prompt_of, skill_metadata, skill_status
 from batten.sinks.contract import Message
+from batten.sinks.sessions import SessionBefore
 
 TYPES = frozenset(REPORTS) | frozenset(
     kind.TYPE
@@ -93,6 +100,7 @@ class BusFold:
         self._identity: dict[str, str] = {}
         self._workspace = ""
         self._surface = ""
+        self._is_reopened = False
         self._calls = Calls(run_id)
         self._approvals: dict[str, str] = {}
         self._pending = 0
@@ -104,6 +112,10 @@ class BusFold:
         """The skill that was read last: what follows is its work."""
         self._status: payloads.TurnStatus | None = None
         """How the run ended."""
+
+    def join(self, session: SessionBefore) -> None:
+        """Take what is known of the session of a run."""
+        self._surface, self._is_reopened = session.surface, session.is_closed
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
         for message in self._events(envelope):
@@ -213,14 +225,14 @@ class BusFold:
             "closed",
             close_reason=_CLOSES.get(outcome, "ERROR"),
             close_message=fact.reason or None,
-            metadata={"outcome": outcome, **_lasted(self._opened_at, envelope.occurred_at)},
+            metadata={"outcome": outcome, **payloads.lasted(self._opened_at, envelope.occurred_at)},
         )
 
     def _queued(self, envelope: Envelope, fact: facts.RunQueued) -> Iterator[Message]:
         is_new = not self._workspace
         self._workspace = fact.workspace_path
         self._identity = identity_in(fact) or self._identity
-        if is_new and fact.prior_run_id is not None and fact.parent_run_id is UNSET:
+        if is_new and self._is_reopened and fact.parent_run_id is UNSET:
             yield self._lifecycle(envelope, "resumed")
         if is_new and (variant := prompt_of(self._identity)) is not None:
             yield self._select(envelope, variant)
@@ -240,6 +252,15 @@ class BusFold:
                 yield self._select(envelope, report)
             case EvalScore():
                 yield from self._scored(envelope, report)
+            case LearnedContext():
+                call_id = report.tool_call_id or ""
+                data = payloads.learned_context(
+                    **msgspec.to_builtins(report),
+                    at=envelope.occurred_at,
+                    tool_execution_id=self._calls.execution(call_id),
+                )
+                step = self._calls.step(call_id)
+                yield self._message(envelope, "maestro.events.context.learned", data, step=step)
             case AmbientPlan():
                 name = fact.type.removeprefix("external.")
                 data = payloads.ambient_plan(
@@ -475,12 +496,3 @@ class BusFold:
             **{**more, **found},
         )
         return self._message(envelope, event_type, data, name=f".{skill.step}")
-
-
-def _lasted(opened_at: str, closed_at: str) -> dict[str, str]:
-    """How long a session was open, in the strings that metadata are made of."""
-    try:
-        took = datetime.fromisoformat(closed_at) - datetime.fromisoformat(opened_at)
-    except ValueError:  # its beginning was pruned
-        return {}
-    return {"duration_ms": str(round(took.total_seconds() * 1000))}

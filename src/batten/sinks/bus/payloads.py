@@ -1,6 +1,7 @@
 """The data of each message in the catalogue, built from plain values."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 SessionState = Literal["started", "suspended", "resumed", "closed"]
@@ -162,3 +163,12 @@ def ambient_plan(name: str, plan: Metadata, at: str) -> Data:
 def duration(milliseconds: float) -> str:
     """A duration as protobuf spells it in JSON: `1.234s`."""
     return f"{round(milliseconds) / 1000:.3f}s"
+
+
+def lasted(opened_at: str, closed_at: str) -> dict[str, str]:
+    """How long a session was open, in the strings that metadata are made of."""
+    try:
+        took = datetime.fromisoformat(closed_at) - datetime.fromisoformat(opened_at)
+    except ValueError:  # its beginning was pruned
+        return {}
+    return {"duration_ms": str(round(took.total_seconds() * 1000))}

@@ -132,6 +132,7 @@ class Subscriptions:
         secret = given.pop("secret", None)
         if "url" in given:
             check_receiver(given["url"])
+        check_workspaces(given.get("workspaces", ()))
         if secret is not None and secret not in [one.value for one in before.secrets[:1]]:
             check_secret(secret)
             now = self._store.now()
@@ -190,6 +191,13 @@ def check_receiver(url: str) -> None:
         host.encode("idna")
     except UnicodeError:
         raise CallerError(f"`url` names no possible host: {host!r}") from None
+
+
+def check_workspaces(directories: Sequence[str]) -> None:
+    """Raise `CallerError` for a directory that no run can be in."""
+    for directory in directories:
+        if not directory.startswith("/"):
+            raise CallerError(f"`workspaces` are absolute paths, and {directory!r} is not one")
 
 
 def check_secret(secret: str) -> None:
