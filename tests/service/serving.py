@@ -22,10 +22,12 @@ class Service:
         self.stage = stage
         self._flags = flags
         self._process: asyncio.subprocess.Process | None = None
+        self._is_shared = False
         self.url = ""
 
     async def start(self, *flags: str) -> None:
         """Start it; `flags` instead of those of the fixture."""
+        assert not self._is_shared, "mark this test with own_service"
         with open(self.stage.directory / "serve.err", "ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "batten", "serve", "--port", "0", "--workers", "1"),
@@ -42,6 +44,17 @@ class Service:
         self.url = line.decode().removeprefix("listening on ").strip()
         assert self.url.startswith("http"), (self.stage.directory / "serve.err").read_text()
 
+    def beside(self, directory: Path) -> "Service":
+        """The same server for a test with scenarios and a workspace of its own, which must not
+        stop it.
+        """
+        stage = Stage(directory, {**self.stage.environ, "HOME": str(directory)})
+        stage.home = self.stage.home
+        found = Service(stage, self._flags)
+        found.url = self.url
+        found._is_shared = True
+        return found
+
     @property
     def pid(self) -> int:
         assert self._process is not None
@@ -55,6 +68,7 @@ class Service:
         return await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> int:
+        assert not self._is_shared, "mark this test with own_service"
         process, self._process = self._process, None
         if process is None:
             return 0

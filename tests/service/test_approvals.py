@@ -142,6 +142,7 @@ async def test_a_rejection_without_halt_is_told_to_the_agent_which_goes_on(
     assert proof(service) == ""
 
 
+@pytest.mark.own_service
 async def test_a_task_whose_run_was_rejected_is_listed_as_the_newest(service: Service) -> None:
     run, approval = await asked(service)
     later = await service.task(service.stage.scenario([say("done")], name="later"))
@@ -176,6 +177,7 @@ async def test_line_33_cancelling_a_waiting_run_leaves_no_question_open(
     assert proof(service) == ""
 
 
+@pytest.mark.own_service
 async def test_an_answer_after_kills_and_restarts_lets_the_run_go_on(service: Service) -> None:
     run, approval = await asked(service)
     first = next(e for e in await run.events() if e["type"] == "run.started")
@@ -216,6 +218,7 @@ async def test_an_approval_for_the_session_allows_the_same_command_again(
     assert proof(service) == "ran\n" * 4
 
 
+@pytest.mark.own_service
 async def test_an_approval_that_nobody_answers_in_time_cancels_the_run(
     service: Service,
 ) -> None:

@@ -48,7 +48,7 @@ async def patch_of(service: Service, **fields: Any) -> tuple[Run, Json]:
     return run, patch
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flags() -> tuple[str, ...]:
     return ("--auto-allow",)
 
@@ -166,6 +166,7 @@ async def test_a_body_is_never_shown_as_a_page(service: Service) -> None:
     assert raw.headers["content-security-policy"].startswith("sandbox")
 
 
+@pytest.mark.own_service
 async def test_pinned_artifacts_cannot_be_deleted_and_deleted_ones_are_gone(
     service: Service,
 ) -> None:
@@ -206,6 +207,7 @@ async def test_pinned_artifacts_cannot_be_deleted_and_deleted_ones_are_gone(
     assert (await service.ask("GET", path)).status == 404
 
 
+@pytest.mark.own_service
 async def test_lists_have_filters_and_cursors(service: Service) -> None:
     first, second = await ran(service), await ran(service)
     made = [await created(service, first, b"%d" % number) for number in range(5)]
@@ -277,6 +279,7 @@ async def test_sealed_artifacts_never_leave(service: Service) -> None:
     assert not set(sealed) & set(listed)
 
 
+@pytest.mark.own_service
 async def test_a_task_over_its_quota_takes_no_more_and_says_so_in_its_run(
     service: Service,
 ) -> None:
@@ -315,6 +318,7 @@ async def test_an_upload_that_does_not_fit_is_refused(
     assert await service.get(f"{run.path}/artifacts") == []
 
 
+@pytest.mark.own_service
 async def test_a_secret_in_an_uploaded_text_is_not_stored(service: Service) -> None:
     await service.stop()
     service.stage.environ["MY_API_KEY"] = "sekret-value-4711"

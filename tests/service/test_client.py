@@ -47,6 +47,7 @@ async def test_a_run_is_asked_listed_and_read(tmp_path: Path) -> None:
             await server.run("run_nope")
 
 
+@pytest.mark.own_service
 async def test_requests_are_answered_while_events_are_followed_through_a_restart(
     service: Service,
 ) -> None:
@@ -172,6 +173,7 @@ async def test_errors_have_their_types() -> None:
             pass
 
 
+@pytest.mark.own_service
 async def test_the_socket_below_the_home_needs_no_key(service: Service) -> None:
     await batten(service, "keys", "create", "watcher", "--scope", "viewer")
 
@@ -179,6 +181,7 @@ async def test_the_socket_below_the_home_needs_no_key(service: Service) -> None:
         assert await server.runs() == []
 
 
+@pytest.mark.own_service
 async def test_a_refused_key_is_told_with_its_code(service: Service) -> None:
     async with connect(service.url, key="btn_wrong") as server:
         await server.runs()  # no key is wanted as long as there is none

@@ -89,6 +89,7 @@ async def test_a_run_is_cancelled_through_the_service(service: Service) -> None:
     assert (again.code, again.err) == (1, f"batten: {run.run_id} has ended: cancelled\n")
 
 
+@pytest.mark.own_service
 @pytest.mark.parametrize("command", ["events", "show"])
 async def test_following_goes_on_by_cursor_through_a_restart(
     service: Service, command: str
@@ -184,6 +185,7 @@ async def test_an_empty_address_starts_nothing_here(tmp_path: Path, argv: tuple[
     assert (ended.code, "--server needs the address" in ended.err) == (64, True)
 
 
+@pytest.mark.own_service
 async def test_a_key_is_needed_and_its_scope_counts(service: Service, tmp_path: Path) -> None:
     made = await batten(service, "keys", "create", "watcher", "--scope", "viewer")
     key = made.out.split()[-1].decode()

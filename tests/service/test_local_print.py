@@ -242,6 +242,7 @@ async def test_the_run_survives_its_caller(home: Service) -> None:
     assert b'"run.finished"' in out.splitlines()[-1]
 
 
+@pytest.mark.own_service
 async def test_no_process_of_the_service_survives_it(home: Service) -> None:
     model = home.stage.scenario([bash("mkfifo pipe; cat pipe", "c1")], [say("x"), end()])
     caller = await started(
@@ -259,6 +260,7 @@ async def test_no_process_of_the_service_survives_it(home: Service) -> None:
     assert (caller.returncode, "the service ended" in err.decode()) == (1, True)
 
 
+@pytest.mark.own_service
 @pytest.mark.parametrize("end_first", [Service.stop, Service.kill])
 async def test_of_two_services_the_one_that_remains_has_both_sockets(
     home: Service, end_first: Callable[[Service], Awaitable[object]]
@@ -289,6 +291,7 @@ async def test_of_two_services_the_one_that_remains_has_both_sockets(
     assert not list(home.stage.home.glob("*.sock"))
 
 
+@pytest.mark.own_service
 async def test_without_a_service_the_process_runs_the_prompt_itself(home: Service) -> None:
     await home.stop()
     model = home.stage.scenario([say("Alone."), end()])

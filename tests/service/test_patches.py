@@ -15,7 +15,7 @@ from tests.service.serving import Json, Run, Service
 TOKEN = f"ghp_{'a1B2' * 9}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flags() -> tuple[str, ...]:
     return ("--auto-allow",)
 
@@ -138,6 +138,7 @@ async def test_an_applied_patch_is_written_and_told_with_its_author(
         assert (again.status, again.error["code"]) == (409, "not_proposed")
 
 
+@pytest.mark.own_service
 async def test_edits_under_review_build_on_each_other_also_after_a_pause(
     service: Service, workspace: Path
 ) -> None:

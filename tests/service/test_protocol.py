@@ -1,7 +1,6 @@
 """What the protocol says of events, read from a running service as a client reads it."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,10 +16,9 @@ ENDINGS = ("tool.completed", "tool.failed", "tool.cancelled", "tool.timed_out")
 SECRET = "ghp_" + "x7Qm2Zk9Lp4Rt6Vw8Ys1Bn3Cd5Fg0HjKaEuI"
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--auto-allow") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--auto-allow",)
 
 
 def busy(service: Service) -> str:
@@ -97,6 +95,7 @@ async def test_lines_43_59_63_and_64_every_call_is_told_from_its_beginning_to_on
     assert "".join(deltas) == "".join(texts) == "Let me see.That is all."
 
 
+@pytest.mark.own_service
 async def test_line_60_events_have_the_same_bytes_everywhere_and_after_a_restart(
     service: Service,
 ) -> None:
@@ -134,6 +133,7 @@ async def test_lines_38_and_61_a_reader_goes_on_after_what_it_has(service: Servi
         assert [int(frame.id) for frame in frames] == list(range(first, count))
 
 
+@pytest.mark.own_service
 async def test_line_41_the_feed_is_selected_and_paged(service: Service) -> None:
     model = service.stage.scenario([say("done")])
     runs = [await service.started(model) for _ in range(2)]

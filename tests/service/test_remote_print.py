@@ -6,11 +6,12 @@ import signal
 import pytest
 
 from tests.agent.stage import bash, end, say
+from tests.ports import free_port
 from tests.service.commanding import batten, started
 from tests.service.serving import PATIENCE_S, Service
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flags() -> tuple[str, ...]:
     return ("--auto-allow",)
 
@@ -73,6 +74,7 @@ async def test_a_conversation_goes_on_through_the_service(service: Service) -> N
     assert runs[0]["session_id"] == runs[1]["session_id"]
 
 
+@pytest.mark.own_service
 async def test_ctrl_c_cancels_the_run_in_the_service(service: Service) -> None:
     model = service.stage.scenario([bash("mkfifo pipe; cat pipe", "c1")], [say("x"), end()])
     process = await started(
@@ -94,10 +96,11 @@ async def test_ctrl_c_cancels_the_run_in_the_service(service: Service) -> None:
     assert run["outcome"] == "cancelled"
 
 
+@pytest.mark.own_service
 async def test_the_run_is_shown_through_a_restart_of_the_service(service: Service) -> None:
     await service.stop()
-    await service.start("--port", "0")
-    port = service.url.rpartition(":")[2]
+    port = str(free_port())
+    await service.start("--port", port)
     model = service.stage.scenario([bash("echo hi", "c1")], [say("Done."), end()])
     process = await started(
         service, "-p", "go", "--model", model, "--output-format", "events", server=service.url
@@ -118,6 +121,7 @@ async def test_the_run_is_shown_through_a_restart_of_the_service(service: Servic
     assert b"".join(shown) + rest == stored.out
 
 
+@pytest.mark.own_service
 async def test_a_flag_that_the_service_would_ignore_is_refused(service: Service) -> None:
     ended = await batten(service, "-p", "go", "--deny", "bash", server=service.url)
 

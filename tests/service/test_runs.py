@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,9 @@ from tests.coordination.given import SESSION_ID
 from tests.service.serving import PATIENCE_S, Run, Service, serving
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--no-runtime") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--no-runtime",)
 
 
 async def get(service: Service, path: str) -> Any:
@@ -90,6 +88,7 @@ async def check(service: Service, run_id: str) -> tuple[Any, Any, Any]:
     return record, state, shown
 
 
+@pytest.mark.own_service
 async def test_an_agent_run_is_shown_as_the_journal_has_it(service: Service) -> None:
     run = await ended_run(service)
     assert not (service.stage.home / "views.db").exists()
@@ -147,6 +146,7 @@ async def test_what_is_wrong_is_told_in_the_shape_of_the_control_plane(service: 
     assert (await refused(service, f"/runs/{stream}"))[:2] == (404, "RUN_NOT_FOUND")
 
 
+@pytest.mark.own_service
 async def test_views_are_kept_survive_a_restart_and_go_with_their_task(service: Service) -> None:
     home = service.stage.home
     run, other = await ended_run(service), await ended_run(service)

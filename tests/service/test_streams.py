@@ -4,7 +4,6 @@ import asyncio
 import resource
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.journal.given import FINISHED, QUEUED, text
 from tests.serve.http.wire import clients, request
 from tests.service.crowd import Client, Seen, frames
 from tests.service.proxy import proxying
-from tests.service.serving import PATIENCE_S, Service, serving
+from tests.service.serving import PATIENCE_S, Service
 from tests.service.streaming import all_frames, reading
 
 
@@ -45,10 +44,9 @@ class Writer:
         return [one.body for one in await self.journal.read(self.run_id, limit=100_000)]
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--workers", "0") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--workers", "0")
 
 
 @pytest.fixture
@@ -220,6 +218,7 @@ async def test_a_filtered_stream_misses_nothing_behind_pages_without_a_match(
     assert b'"type":"run.finished"' in seen
 
 
+@pytest.mark.own_service
 async def test_streams_of_sessions_are_in_the_feed_only_by_their_type(
     service: Service, writer: Writer
 ) -> None:

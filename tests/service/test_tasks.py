@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,11 +10,10 @@ import pytest
 from tests.service.serving import Json, Run, Service, serving
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    """A service that allows what no rule decides."""
-    async with serving(tmp_path, "--auto-allow", "--workers", "2", "--max-runs", "3") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    """The service allows what no rule decides."""
+    return ("--auto-allow", "--workers", "2", "--max-runs", "3")
 
 
 async def started(service: Service, **fields: object) -> Run:
@@ -180,6 +178,7 @@ async def test_a_command_whose_worker_is_killed_is_not_run_again(service: Servic
     assert gap["sequence"] > command["sequence"]
 
 
+@pytest.mark.own_service
 async def test_tasks_are_listed_by_status_page_by_page(service: Service) -> None:
     failed = [await started(service, execution_kind="shell", shell_command="false") for _ in "ab"]
     fine = [await started(service, execution_kind="shell", shell_command="true") for _ in "abc"]
@@ -205,6 +204,7 @@ async def test_tasks_are_listed_by_status_page_by_page(service: Service) -> None
     assert await listed("running") == []
 
 
+@pytest.mark.own_service
 async def test_the_feed_of_a_type_or_a_task_has_all_of_it_and_nothing_else(
     service: Service,
 ) -> None:

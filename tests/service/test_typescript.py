@@ -19,7 +19,7 @@ PATHS = (
 ROWS = ("/batten/v1/runs", "/batten/v1/runs/{run_id}", "/batten/v1/requests")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flags() -> tuple[str, ...]:
     return ("--allow", "write_file")
 

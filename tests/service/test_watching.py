@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.agent.stage import bash, end, say
 from tests.serve.http.wire import Answer, clients
@@ -40,6 +41,7 @@ async def parked(service: Service) -> Run:
     return run
 
 
+@pytest.mark.own_service
 async def test_the_queue_and_the_runs_are_measured(service: Service) -> None:
     await parked(service)
     async with asyncio.timeout(PATIENCE_S):
@@ -85,6 +87,7 @@ async def test_ids_of_clients_make_no_series(service: Service) -> None:
     assert set(await metrics(service)) == before
 
 
+@pytest.mark.own_service
 async def test_the_log_is_json_and_names_requests_and_runs(service: Service) -> None:
     run = await parked(service)
     await service.post(f"{run.path}/cancel", {"reason": "enough"})

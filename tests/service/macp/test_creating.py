@@ -76,6 +76,7 @@ async def test_d12_a_repeated_key_answers_with_the_stored_run_and_starts_nothing
     assert await described.create(body) == {**first, "status": "completed"}
 
 
+@pytest.mark.own_service
 async def test_one_key_makes_one_run_although_two_servers_are_asked_at_once(
     described: DescribedPlane,
 ) -> None:
@@ -177,6 +178,7 @@ def told() -> dict[str, str]:
     }
 
 
+@pytest.mark.own_service
 async def test_d5_a_descriptor_that_is_none_is_refused_and_makes_nothing(
     described: DescribedPlane, told: dict[str, str]
 ) -> None:
@@ -215,6 +217,7 @@ async def test_a_large_descriptor_is_kept_whole_and_shown_without_its_largest_me
         assert (record["status"], record["metadata"]["environment"]) == ("cancelled", "prod")
 
 
+@pytest.mark.own_service
 async def test_session_ids_are_those_that_the_runtime_opens(described: DescribedPlane) -> None:
     for given in (UUID4, UUID7, "abcdefghijklmnopqrstuv", "A-_" * 10):
         made = await described.create(descriptor(sessionId=given))
@@ -227,6 +230,7 @@ async def test_session_ids_are_those_that_the_runtime_opens(described: Described
         assert refused == (400, "INVALID_SESSION_ID", WRONG_ID)
 
 
+@pytest.mark.own_service
 async def test_a_session_has_one_run(described: DescribedPlane) -> None:
     body = descriptor(sessionId=UUID4)
     made = await described.create(body)
@@ -318,6 +322,7 @@ async def test_a_session_elsewhere_is_not_opened_here(tmp_path: Path) -> None:
         await plane.until(here["runId"], "running")
 
 
+@pytest.mark.own_service
 async def test_the_callback_s_secret_is_sealed_and_never_shown(described: DescribedPlane) -> None:
     secret = "opt-shared-secret-5512"
     callback = {"url": "http://127.0.0.1:9/cancel", "bearer": secret}
@@ -364,6 +369,7 @@ async def test_an_agent_s_run_is_described_and_executed_by_a_worker(tmp_path: Pa
         )
 
 
+@pytest.mark.own_service
 async def test_an_agent_s_run_needs_a_prompt_and_a_uuid(described: DescribedPlane) -> None:
     agent = {"runtime": {"kind": "agent"}}
     status, code, message = await described.told("POST", "/runs", {**descriptor(), **agent})
@@ -381,6 +387,7 @@ async def test_an_agent_s_run_needs_a_prompt_and_a_uuid(described: DescribedPlan
     assert (await described.get("/hecate/v1/tasks"))["data"] == []
 
 
+@pytest.mark.own_service
 async def test_validation_tells_what_is_wrong_and_creates_nothing(
     described: DescribedPlane,
 ) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.coordination.published import sdk
 from tests.service.macp.plane import COMMIT, Plane, as_, decided, opened
@@ -125,6 +126,7 @@ async def test_export_refuses_what_is_wrong(plane: Plane) -> None:
             assert refused == (400, "VALIDATION_ERROR"), query
 
 
+@pytest.mark.own_service
 async def test_an_export_is_in_the_audit_log(plane: Plane) -> None:
     run = await plane.run_of(await plane.speak(opened))
     await plane.get(f"{run}/export?format=json")

@@ -51,6 +51,7 @@ async def test_reader_that_takes_nothing_holds_up_nobody_and_lags_without_loss(
     assert late == seen
 
 
+@pytest.mark.own_service
 async def test_a_reader_s_cursor_outlives_the_server(plane: Plane, run: WrittenRun) -> None:
     seen: list[int] = []
     await run.evaluate(20)
@@ -75,6 +76,7 @@ async def test_a_reader_s_cursor_outlives_the_server(plane: Plane, run: WrittenR
     assert seen == [event["seq"] for event in events] == list(range(1, len(events) + 1))
 
 
+@pytest.mark.own_service
 async def test_memory_does_not_grow_with_what_is_exported_or_replayed(
     plane: Plane, run: WrittenRun
 ) -> None:
