@@ -238,6 +238,8 @@ class Invocation:
 
     async def run(self) -> int:
         self._guard.process.start(asyncio.current_task(), ending_signals())
+        if self._renderer.streams:
+            self._output.watch_reader(self._guard.process.reader_left)
         opener = SessionOpener(self._spec, own_process=True)
         try:
             opened = await opener.open(await self.spec(opener.journal))
