@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.agent.structured import first_json
+from batten.agent.structured import json_values
 from batten.contract import facts as f
 from tests.models.server import ModelServer, answer, refusal
 from tests.models.wire import anthropic_turn, chat_turn, responses_turn
@@ -31,6 +31,20 @@ async def test_an_object_inside_other_words_is_found(stage: Stage) -> None:
         "count": 3,
         "why": "a { in a text",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "schema", "value"),
+    [
+        ("Two:\n```json\n[3, 4]\n```\nThat is all.", '{"type": "array"}', [3, 4]),
+        ('Of [1] and {"why": "so"} follows {"count": 3}.', SCHEMA, {"count": 3}),
+    ],
+)
+async def test_the_value_that_fits_is_taken_from_all_there_are(
+    stage: Stage, said: str, schema: str, value: object
+) -> None:
+    played = await stage.play([say(said)], flags=["--json-schema", schema])
+    assert played.one(f.AssistantFinalAnswer).structured_output == value
 
 
 async def test_tools_may_be_used_before_the_answer(stage: Stage) -> None:
@@ -115,15 +129,16 @@ async def test_a_fallback_that_does_not_is_told_it_in_words_too(stage: Stage) ->
 
 @given(st.dictionaries(st.text(), st.text() | st.integers()), st.text(alphabet="abc }\n"))
 def test_an_object_is_found_in_any_words_before_it(value: dict[str, object], words: str) -> None:
-    found = first_json(f"{words} {msgspec.json.encode(value).decode()} {words}")
-    assert found == (value,)
+    text = f"{words} {msgspec.json.encode(value).decode()} {words}"
+    assert [found for found, _ in json_values(text)] == [value]
 
 
 def test_many_braces_are_given_up_on() -> None:
-    assert first_json("{" * 50_000 + '{"count": 3}') is None
+    assert list(json_values("{" * 50_000 + '{"count": 3}')) == []
 
 
 @given(st.text(alphabet='{}[]":,\\ a1', max_size=60))
 def test_any_text_is_json_or_not_and_never_a_crash(text: str) -> None:
-    found = first_json(text)
-    assert found is None or len(found) == 1
+    for value, size in json_values(text):
+        assert 0 < size <= len(text)
+        msgspec.json.encode(value)

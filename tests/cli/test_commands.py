@@ -348,6 +348,8 @@ def test_a_branch_from_nowhere_says_which_facts_there_are(
     said = shell("-p", "x", "--branch", f"{run_id}:{place}")
     assert said.code == 64
     assert f"{run_id} has facts 0 to " in said.err
+    early = shell("-p", "x", "--branch", f"{run_id}:0")
+    assert (early.code, "no checkpoint at or before 0" in early.err) == (64, True)
     assert shell.run_ids() == [run_id]
 
 

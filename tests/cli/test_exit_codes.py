@@ -172,6 +172,26 @@ def test_124_is_a_reader_that_went_away(stage: Stage, form: str) -> None:
     ]
 
 
+def test_two_signals_before_the_run_leave_the_result_frame_whole(stage: Stage) -> None:
+    """As of a supervisor that signals a process and its group."""
+    argv = [BATTEN, "-p", "--model", stage.scenario([say("x")]), "--output-format", "json"]
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(stage),
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"batten: waiting for standard input\n"
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 124
+    assert msgspec.json.decode(out)["subtype"] == "cancelled"
+    assert err == b"batten: cancelled: before the run began\n"
+
+
 def test_130_is_a_second_interrupt(stage: Stage) -> None:
     with working(stage, "events") as process:
         process.send_signal(signal.SIGINT)

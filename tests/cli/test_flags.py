@@ -43,7 +43,12 @@ from .invoking import Shell
         (["--ask", "Bash()"], "matches nothing"),
         (["--json-schema", "{"], "is not JSON"),
         (["--json-schema", '["a"]'], "must be a JSON object"),
-        (["--json-schema", '{"type": "thing"}'], "is not a JSON Schema"),
+        (
+            ["--json-schema", '{"properties": {"n": {"pattern": "("}}}'],
+            'is not a JSON Schema: properties.n.pattern: "(" is not a "regex"\n',
+        ),
+        (["--branch", "run_x", "--resume", "last"], "--branch starts a new session from a run"),
+        (["--branch", "run_x", "--continue"], "--branch starts a new session from a run"),
         (["--workspace", "/nowhere/at/all"], "is not a directory"),
         (["--tools", "Hammer"], "no tool is named 'Hammer'"),
         (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),

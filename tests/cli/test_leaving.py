@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.agent.stage import Stage, bash, say
 from tests.session.processes import BATTEN, environment
@@ -52,6 +53,22 @@ def test_a_signal_while_hooks_hear_of_the_end_leaves_the_ending_as_it_was(stage:
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert last_frame(out)["subtype"] == "success"
+
+
+@pytest.mark.parametrize("form", ["stream-json", "events"])
+def test_a_reader_that_leaves_ends_the_run_while_nothing_is_written(
+    stage: Stage, form: str
+) -> None:
+    os.mkfifo(stage.workspace / "started")
+    model = stage.scenario([bash("echo x > started; exec tail -f /dev/null")])
+    flags = ("--model", model, "--allow", "bash", "--output-format", form)
+    with started(stage, *flags) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        (stage.workspace / "started").read_text()
+        process.stdout.close()
+        assert process.wait(30) == 124
+        assert b"batten: cancelled: output closed" in process.stderr.read()
 
 
 def test_what_the_machine_refuses_is_said_in_a_frame_and_without_a_trace(stage: Stage) -> None:

@@ -170,6 +170,19 @@ def test_only_a_process_beside_us_is_a_producer() -> None:
     os.close(writing)
 
 
+def test_a_wait_is_said_before_it_is_over(capfd: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"half")
+    assert read_beside(99, Patience(0.02, 0.03, 0.04, quiet_s=0.01), reading) == b"half"
+    os.close(reading)
+    os.close(writing)
+    waiting, unread = capfd.readouterr().err.splitlines()
+    assert waiting.startswith("batten: waiting up to 0.03 s for standard input; `-` after the")
+    assert unread.startswith(
+        "batten: standard input stayed open and silent for 0.03 s: the 4 bytes"
+    )
+
+
 def test_a_run_left_open_is_finished_without_waiting_for_a_prompt(stage: Stage) -> None:
     model = stage.scenario([bash("sleep 60")], [say("well")])
     run_id = kill_after(stage, "tool.shell.command", "--model", model, "--allow", "bash")

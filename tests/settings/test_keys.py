@@ -1,6 +1,9 @@
 """Keys: each in either spelling, and every mistake named with its file and its key."""
 
+import os
 import re
+import select
+import threading
 from typing import Any
 
 import pytest
@@ -152,6 +155,31 @@ def test_a_file_that_is_none_is_named(machine: Machine) -> None:
     machine.path("user").mkdir()
     with pytest.raises(CallerError, match=r"settings.json cannot be read: Is a directory"):
         machine.read()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused(machine: Machine) -> None:
+    os.mkfifo(machine.path("user"))
+    with pytest.raises(CallerError, match=r"settings.json cannot be read: it is a pipe"):
+        machine.read()
+
+
+def test_a_flag_may_name_a_pipe_whose_writer_is_slow(machine: Machine) -> None:
+    """As `--settings <(command)`: it is read to its end, not as far as it has come."""
+    reading, writing = os.pipe()
+    os.write(writing, b'{"model": ')
+
+    def finish() -> None:
+        while select.select([reading], [], [], 0)[0]:  # until what is there was read
+            os.sched_yield()
+        os.write(writing, b'"a/b"}')
+        os.close(writing)
+
+    late = threading.Thread(target=finish)
+    late.start()
+    found = machine.read(flag=f"/dev/fd/{reading}")
+    late.join()
+    os.close(reading)
+    assert found.model == "a/b"
 
 
 def test_a_settings_file_that_is_not_there_is_named(machine: Machine) -> None:

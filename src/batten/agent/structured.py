@@ -1,5 +1,7 @@
 """An answer that must fit a JSON Schema: requested, validated, and requested again twice."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,7 +14,8 @@ from batten.models.contract import Model, ModelRequest
 
 RETRIES = 2
 _MOST_STARTS = 50
-"""Opening braces to try: each costs a scan through the rest of the text."""
+"""Opening brackets to try: each costs a scan through the rest of the text."""
+_OPENING = re.compile(r"[{\[]")
 
 
 class Structured:
@@ -50,22 +53,19 @@ class Structured:
         """The validator's errors; None if the answer fits."""
         if self._schema is None:
             return None
-        found = first_json(answer)
-        if found is None:
-            return "the answer holds no JSON object"
-        if is_too_deep(found[0]):
-            return f"the answer is nested more than {DEEPEST} levels deep"
         from batten.tools.schema import validator_for
 
         validator = validator_for(self._schema)
-        errors = [
-            f"{'.'.join(map(str, error.instance_path)) or 'value'}: {error.message}"
-            for error in validator.iter_errors(found[0])
-        ]
-        if errors:
-            return "; ".join(errors[:5])
-        self.value = found[0]
-        return None
+        problem = "the answer holds no JSON object"
+        longest = 0
+        for value, size in json_values(answer):
+            wrong = _problem(value, validator)
+            if wrong is None:
+                self.value = value
+                return None
+            if size > longest:  # the answer itself, rather than an aside
+                problem, longest = wrong, size
+        return problem
 
     def tries_left(self) -> int:
         """Count one failure; how many tries remained before it."""
@@ -77,28 +77,42 @@ class Structured:
         return f"That did not fit the schema: {problem}. Answer again with only the JSON value."
 
 
-def first_json(text: str) -> tuple[Any] | None:
-    """The text as JSON, or the first balanced object in it; a one-tuple, since null is a value."""
+def _problem(value: Any, validator: Any) -> str | None:
+    """Why a value does not fit; None if it does."""
+    if is_too_deep(value):
+        return f"the answer is nested more than {DEEPEST} levels deep"
+    errors = [
+        f"{'.'.join(map(str, error.instance_path)) or 'value'}: {error.message}"
+        for error in validator.iter_errors(value)
+    ]
+    return "; ".join(errors[:5]) or None
+
+
+def json_values(text: str) -> Iterator[tuple[Any, int]]:
+    """The text as JSON, or else each object and array in it, outermost only; with its length."""
     try:
-        return (msgspec.json.decode(text),)
+        yield msgspec.json.decode(text), len(text)
+        return
     except (msgspec.DecodeError, RecursionError, ValueError):
         pass
-    start = -1
+    at = 0
     for _ in range(_MOST_STARTS):
-        start = text.find("{", start + 1)
-        if start < 0:
-            return None
-        end = _object_end(text, start)
+        found = _OPENING.search(text, at)
+        if found is None:
+            return
+        at = found.start() + 1
+        end = _end_of(text, found.start())
         if end is not None:
             try:
-                return (msgspec.json.decode(text[start:end]),)
+                value = msgspec.json.decode(text[found.start() : end])
             except (msgspec.DecodeError, RecursionError, ValueError):
-                pass
-    return None
+                continue
+            at = end
+            yield value, end - found.start()
 
 
-def _object_end(text: str, start: int) -> int | None:
-    """Where the object that begins at `start` ends; braces inside strings do not count."""
+def _end_of(text: str, start: int) -> int | None:
+    """Where the object or array that begins at `start` ends; brackets in strings do not count."""
     depth, in_string, escaped = 0, False, False
     for index in range(start, len(text)):
         letter = text[index]
@@ -109,9 +123,9 @@ def _object_end(text: str, start: int) -> int | None:
             in_string = letter != '"'
         elif letter == '"':
             in_string = True
-        elif letter == "{":
+        elif letter in "{[":
             depth += 1
-        elif letter == "}":
+        elif letter in "}]":
             depth -= 1
             if depth == 0:
                 return index + 1

@@ -77,6 +77,8 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     options.given = _given(made, options)
     _check_permissions(made, options)
     _check_names(made, options, "resume", "branch", "session_id")
+    if options.branch and (options.resume or options.continue_):
+        made.error("--branch starts a new session from a run; leave out --resume and --continue")
     if options.fork_session and not (options.resume or options.continue_):
         made.error("--fork-session needs --resume or --continue: a session to fork")
     if options.session_id and (options.resume or options.continue_) and not options.fork_session:

@@ -163,22 +163,30 @@ def see_through(
     """Build an invocation and run it; the renderer shows its ending in every case."""
     guard: Guard | None = None
     try:
-        ready()
-        guard = Guard(output, people, blocked_s=blocked_s(os.environ))
-        return asyncio.run(_to_the_end(make(guard.session(renderer)), leave))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        warn("cancelled: before the run began")
-        return give_up(renderer, output, "cancelled", "cancelled at the start")
-    except BattenError as error:
-        return refuse(renderer, output, error)
-    except Exception as error:  # a bug, or an error of the system
-        _log.debug("it failed", exc_info=error)
-        return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
+        try:
+            ready()
+            guard = Guard(output, people, blocked_s=blocked_s(os.environ))
+            return asyncio.run(_to_the_end(make(guard.session(renderer)), leave))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            return _give_up_early(renderer, output)
+        except BattenError as error:
+            return refuse(renderer, output, error)
+        except Exception as error:  # a bug, or an error of the system
+            _log.debug("it failed", exc_info=error)
+            return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
+    except KeyboardInterrupt:  # a second signal, together with the first
+        return _give_up_early(renderer, output)
     finally:
         if guard is not None:
             guard.stop()
         output.close()
         people.close()
+
+
+def _give_up_early(renderer: Renderer, output: Output) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())  # first: another one may follow
+    warn("cancelled: before the run began")
+    return give_up(renderer, output, "cancelled", "cancelled at the start")
 
 
 async def _to_the_end(invocation: "Invocation", leave: Callable[[int], object] | None) -> int:
@@ -238,6 +246,8 @@ class Invocation:
 
     async def run(self) -> int:
         self._guard.process.start(asyncio.current_task(), ending_signals())
+        if self._renderer.streams:
+            self._output.watch_reader(self._guard.process.reader_left)
         opener = SessionOpener(self._spec, own_process=True)
         try:
             opened = await opener.open(await self.spec(opener.journal))

@@ -5,6 +5,7 @@ a pipe is waited for only as long as its writer deserves: a program that runs be
 `make | batten -p "Why?"`, may take its time; a pipe that only our parents hold is probably theirs.
 """
 
+import math
 import os
 import select
 import stat
@@ -22,6 +23,7 @@ _VARIABLE = "BATTEN_STDIN_S"
 _FIRST_S = 3.0
 _PAUSE_S = 30.0
 _PRODUCER_S = 600.0
+_QUIET_S = 1.0
 _HOW_ELSE = "`-` after the prompt waits for all of it, </dev/null skips it"
 
 
@@ -34,6 +36,8 @@ class Patience(Struct, frozen=True):
     """After its first byte."""
     producer_s: float = _PRODUCER_S
     """If another program writes to it."""
+    quiet_s: float = _QUIET_S
+    """Before the wait is said."""
 
 
 def patience_of(environ: Mapping[str, str]) -> Patience:
@@ -70,12 +74,19 @@ def read_beside(room: int, patience: Patience, descriptor: int = 0) -> bytes:
 def _read(room: int, patience: Patience, descriptor: int, *, is_pipe: bool) -> bytes:
     data = bytearray()
     limit_s = patience.first_s
+    quiet_s = patience.quiet_s
     while True:
-        if not _is_ready(descriptor, limit_s):
-            if is_pipe and limit_s < patience.producer_s and has_producer(descriptor):
-                limit_s = patience.producer_s
-                say(f"batten: waiting for standard input: a program writes to it; {_HOW_ELSE}")
-                continue
+        is_ready = _is_ready(descriptor, min(quiet_s, limit_s))
+        may_take_longer = not is_ready and is_pipe and limit_s < patience.producer_s
+        if may_take_longer and has_producer(descriptor):
+            limit_s, quiet_s = patience.producer_s, math.inf
+            say(f"batten: waiting for standard input: a program writes to it; {_HOW_ELSE}")
+            continue
+        if not is_ready and quiet_s < limit_s:
+            say(f"batten: waiting up to {limit_s:g} s for standard input; {_HOW_ELSE}")
+            is_ready = _is_ready(descriptor, limit_s - quiet_s)
+            quiet_s = math.inf  # it is said once
+        if not is_ready:
             _say_unread(len(data), limit_s)
             break
         piece = os.read(descriptor, _PIECE)

@@ -133,6 +133,15 @@ class Guard:
             self.reason = reason
             self.limit(self, _CANCEL_S, partial(self.late, reason))
 
+    def reader_left(self) -> None:
+        """The client of a stream is gone: end a run that works for it."""
+        if self._ended is not None:
+            return
+        if self.begun:
+            self.cancel("output closed")
+        elif self._main is not None:
+            self._main.cancel()
+
     def run_ended(self, outcome: Outcome) -> None:
         """The only session's run has ended; its last facts may still have to be shown."""
         self._ended = outcome

@@ -6,10 +6,12 @@ frame goes out even when the loop is blocked. The queue is bounded; the journal 
 """
 
 import asyncio
+import fcntl
 import logging
 import os
 import queue
 import select
+import stat
 import sys
 import threading
 import time
@@ -133,6 +135,22 @@ class Output:
     def on_closed(self, call: Callable[[], object]) -> None:
         """Set a callback for a closed reader. The writing thread calls it, once."""
         self._on_closed = call
+
+    def watch_reader(self, gone: Callable[[], object]) -> None:
+        """On a loop: call `gone` once the reader closes its pipe, also while nothing is written:
+        the next write may be far off. Other kinds of output do not tell.
+        """
+        is_pipe = stat.S_ISFIFO(os.fstat(self._descriptor).st_mode)
+        mode = fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if not is_pipe or mode != os.O_WRONLY:
+            return
+        loop = asyncio.get_running_loop()
+
+        def call() -> None:
+            loop.remove_reader(self._descriptor)
+            gone()
+
+        loop.add_reader(self._descriptor, call)
 
     def write(self, frame: bytes) -> None:
         """Queue a frame, from any thread. Frames are dropped once the reader has closed."""

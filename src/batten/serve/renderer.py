@@ -32,6 +32,8 @@ class Renderer:
 
     follows = False
     """Whether it receives each fact as it happens."""
+    streams = False
+    """Whether a program reads its frames as they happen: the run is for that reader alone."""
     completes = False
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
     introduces = False
@@ -122,7 +124,7 @@ class TextRenderer(Renderer):
 class EventsRenderer(Renderer):
     """The stored envelopes, byte for byte, one per line."""
 
-    follows = True
+    follows = streams = True
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -206,7 +208,7 @@ class _ChildTotals(Renderer):
 class StreamJsonRenderer(JsonRenderer):
     """Every frame as it happens."""
 
-    follows = introduces = True
+    follows = streams = introduces = True
 
     def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
         super().__init__(output, wanted)

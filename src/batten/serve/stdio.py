@@ -26,7 +26,6 @@ A protocol is a codec in `batten.protocols` and a `Surface`, which `cli/headless
 import asyncio
 import os
 import signal
-import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -165,7 +164,8 @@ class Stdio:
         self.output.on_closed(lambda: loop.call_soon_threadsafe(self._cancel))
         for number in self._signals:
             loop.add_signal_handler(number, self._cancel)
-        self._watch_reader(loop)
+        if self._streams is None:
+            self.output.watch_reader(self._cancel)  # a killed client sends no shutdown
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._surface = surface
@@ -190,19 +190,6 @@ class Stdio:
         if self._guard is not None:
             self._guard.leave(code)
         return code
-
-    def _watch_reader(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Detect at once that the reader closed the pipe: the next write may be far off, and a
-        killed client sends no shutdown.
-        """
-        if self._streams is not None or not stat.S_ISFIFO(os.fstat(self._kept[1]).st_mode):
-            return
-
-        def gone() -> None:
-            loop.remove_reader(self._kept[1])
-            self._cancel()
-
-        loop.add_reader(self._kept[1], gone)
 
     def _leave_from_outside(self, code: int) -> None:
         """From a thread: cancel our part of an embedder's process."""

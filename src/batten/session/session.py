@@ -393,7 +393,8 @@ async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
             found = envelope.sequence
     if found is None:
         raise CallerError(
-            f"{run.run_id} has no checkpoint at or before {until}; name a later place"
+            f"{run.run_id} has no checkpoint at or before {until}; name a later place",
+            code="usage",
         )
     return found
 

@@ -209,7 +209,7 @@ def _hooks(whole: Layer, managed: Layer, plugins: list[PluginContent]) -> tuple[
 def _flag_document(flag: str) -> Document:
     """Settings given inline as JSON, or as a file."""
     if not flag.lstrip().startswith("{"):
-        return read(os.path.abspath(flag))
+        return read(os.path.abspath(flag), pipes=True)
     data = flag.encode()
     content = parse(data, "--settings")
     return Document(path="", shown="--settings", digest=digest(data), content=content)

@@ -4,6 +4,7 @@ The meaning of the keys is left to others.
 """
 
 import os
+import stat
 from typing import Any, cast
 
 import msgspec
@@ -51,9 +52,12 @@ def find(stem: str, *, within: str | None = None) -> Document | None:
     return read(paths[0], within=within) if paths else None
 
 
-def read(path: str, *, within: str | None = None) -> Document:
-    """Read and parse a file. `within` is a workspace that links must not leave."""
-    data = read_bytes(path, within=within)
+def read(path: str, *, within: str | None = None, pipes: bool = False) -> Document:
+    """Read and parse a file. `within` is a workspace that links must not leave.
+
+    `pipes`: the path may be that of a pipe, as of `<(command)`, which is read to its end.
+    """
+    data = read_bytes(path, within=within, pipes=pipes)
     name = shown(path, within)
     return Document(
         path=path,
@@ -63,7 +67,9 @@ def read(path: str, *, within: str | None = None) -> Document:
     )
 
 
-def read_bytes(path: str, *, within: str | None = None, largest: int = _LARGEST) -> bytes:
+def read_bytes(
+    path: str, *, within: str | None = None, largest: int = _LARGEST, pipes: bool = False
+) -> bytes:
     """All bytes of a regular file; otherwise raises an error that names the file."""
     name = shown(path, within)
     real = path if within is None else _inside(path, within)
@@ -71,6 +77,10 @@ def read_bytes(path: str, *, within: str | None = None, largest: int = _LARGEST)
         # Non-blocking: the path may be a pipe without a writer.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(descriptor, "rb") as file:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                if not pipes:
+                    raise wrong(f"{name} cannot be read: it is a pipe")
+                os.set_blocking(descriptor, True)  # without a writer it ends at once
             data = file.read(largest + 1)
     except OSError as error:
         raise wrong(f"{name} cannot be read: {error.strerror}") from error

@@ -7,7 +7,12 @@ def validator_for(schema: dict[str, Any]) -> Any:
     """`ValueError` if the schema is invalid or refers outside itself."""
     import jsonschema_rs
 
-    return jsonschema_rs.validator_for(schema, retriever=_refuse)
+    try:
+        return jsonschema_rs.validator_for(schema, retriever=_refuse)
+    except jsonschema_rs.ValidationError as error:
+        # Its text has several lines, of which these are the first.
+        place = ".".join(map(str, error.instance_path))
+        raise ValueError(f"{place}: {error.message}" if place else error.message) from error
 
 
 def _refuse(uri: str) -> Any:

@@ -15,7 +15,7 @@ from batten.serve.renderer import Describe, Renderer
 class ClaudeRenderer(Renderer):
     """Shows each run of a session as it happens."""
 
-    follows = completes = unseals = True
+    follows = streams = completes = unseals = True
 
     def __init__(self, channel: ControlChannel, wanted: FrameOptions) -> None:
         self._channel = channel
