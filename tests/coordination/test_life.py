@@ -11,6 +11,7 @@ from batten.coordination.payloads import SIGNAL, write
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import ModeRegistry, PolicyRegistry
 from batten.coordination.rejection import Rejection
+from batten.coordination.session import LATEST_MS
 from tests.coordination.given import (
     HANDOFF,
     NOW_MS,
@@ -99,6 +100,14 @@ def test_deadline_counts_from_the_envelope_and_passes_one_millisecond_later() ->
     assert (event.state, engine.session.state) == ("EXPIRED", "EXPIRED")
     with pytest.raises(Rejection, match="expired"):
         engine.receive(say("ann", "Proposal", proposal_id="p1", option="a"), NOW_MS + 50_002)
+
+
+def test_no_deadline_is_later_than_the_protocol_can_tell() -> None:
+    engine = open_session(timestamp_unix_ms=LATEST_MS)
+    assert engine.session.deadline_ms == LATEST_MS
+    engine.suspend("lead", "lunch", NOW_MS)
+    engine.resume("lead", "back", NOW_MS + 1000)
+    assert engine.session.deadline_ms == LATEST_MS
 
 
 def test_resumed_session_gets_back_the_time_it_was_suspended() -> None:

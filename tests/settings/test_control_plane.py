@@ -33,6 +33,17 @@ def test_a_value_that_is_no_number_is_the_default(text: str) -> None:
     assert read_control_plane({"THROTTLE_LIMIT": text}).throttle_limit == 100
 
 
+def test_a_time_or_size_of_nothing_is_the_default() -> None:
+    fields = ControlPlaneSettings.__struct_fields__
+    defaults = {name: getattr(ControlPlaneSettings(), name) for name in fields}
+    numbers = {name for name, default in defaults.items() if type(default) is int}
+    read = read_control_plane({name.upper(): "0" for name in numbers})
+    assert {name for name in numbers if getattr(read, name) != defaults[name]} == {
+        *("throttle_limit", "replay_max_delay_ms", "stream_max_retries"),
+        *("runtime_circuit_breaker_reset_ms", "data_retention_ttl_days"),
+    }
+
+
 def test_keys_and_patterns_are_lists() -> None:
     found = read_control_plane({"AUTH_API_KEYS": " a , ,b,", "MACP_REDACT_PATTERNS": "x+,y"})
     assert found.auth_api_keys == ("a", "b")

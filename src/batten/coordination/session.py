@@ -19,6 +19,8 @@ TERMINAL: frozenset[State] = frozenset({"RESOLVED", "EXPIRED", "CANCELLED"})
 MAX_TTL_MS = 86_400_000
 MAX_PARTICIPANTS = 1000
 DEFAULT_MAX_SUSPEND_MS = 7 * 86_400_000
+LATEST_MS = 2**63 - 1
+"""The last time that the protocol can tell."""
 
 
 class Activity(Struct, frozen=True):
@@ -138,7 +140,7 @@ def start_session(
         extension_keys=tuple(sorted(start.extensions)),
         started_at_ms=now_ms,
         ttl_ms=ttl_ms,
-        deadline_ms=(message.timestamp_unix_ms or now_ms) + ttl_ms,
+        deadline_ms=min((message.timestamp_unix_ms or now_ms) + ttl_ms, LATEST_MS),
         max_suspend_ms=start.max_suspend_ms or DEFAULT_MAX_SUSPEND_MS,
         mode_state=mode.first,
     )
@@ -251,7 +253,7 @@ def resumed(session: Session, now_ms: int) -> tuple[Session, int]:
             state="OPEN",
             suspended_at_ms=None,
             suspended_ms=session.suspended_ms + banked,
-            deadline_ms=session.deadline_ms + banked,
+            deadline_ms=min(session.deadline_ms + banked, LATEST_MS),
             mode_state=session.mode.resumed(session.mode_state, banked),
         ),
         banked,

@@ -170,8 +170,22 @@ def read_control_plane(environ: Mapping[str, str]) -> ControlPlaneSettings:
         text = environ.get(name.upper(), "").strip()
         if text:
             default = getattr(defaults, name)
-            given[name] = _READERS[type(default)](text, default)
+            value = _READERS[type(default)](text, default)
+            given[name] = default if value == 0 and name in _POSITIVE else value
     return ControlPlaneSettings(**given)  # type: ignore[arg-type] # each read by its own type
+
+
+_POSITIVE = frozenset(
+    (
+        *("runtime_request_timeout_ms", "macp_auth_service_timeout_ms"),
+        *("macp_auth_token_ttl_seconds", "cancel_callback_timeout_ms", "throttle_ttl_ms"),
+        *("session_poll_base_ms", "session_poll_max_ms", "session_poll_timeout_ms"),
+        *("runtime_circuit_breaker_threshold", "stream_idle_timeout_ms"),
+        *("stream_backoff_base_ms", "stream_backoff_max_ms", "stream_sse_heartbeat_ms"),
+        *("replay_batch_size", "data_retention_interval_hours", "data_retention_batch_size"),
+    )
+)
+"""Times and sizes of which nothing would be no setting: 0 is the default there."""
 
 
 def _flag(text: str, default: bool) -> bool:

@@ -239,7 +239,7 @@ async def test_time_ends_a_session_by_the_sweep_and_by_the_next_access(tmp_path:
         found = await facts_of(runtime)
     ending = found[-1]
     assert isinstance(ending, facts.RunFailed)
-    assert ending.outcome == "timeout"
+    assert (ending.outcome, ending.code) == ("timeout", "SESSION_EXPIRED")
     clock.ahead_ms = 0
     async with open_runtime(tmp_path / "second", clock) as other:
         await other.send(start_message())

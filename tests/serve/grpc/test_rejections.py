@@ -134,8 +134,11 @@ def test_default_policy_tells_its_rules(stub: Any) -> None:
     assert rules["commitment"]["authority"] == "initiator_only"
 
 
-def test_page_of_a_negative_size_is_refused(stub: Any) -> None:
-    request = core.ListSessionsRequest(page_size=-1)
+@pytest.mark.parametrize(
+    "wrong", [{"page_size": -1}, *({"page_token": token} for token in ("x", "%", "YWI=", "YSBi%"))]
+)
+def test_page_that_there_cannot_be_is_refused(stub: Any, wrong: dict[str, Any]) -> None:
+    request = core.ListSessionsRequest(**wrong)
     assert status_of(lambda: stub.ListSessions(request, metadata=bearer("ann"))) == (
         "INVALID_ARGUMENT",
         "INVALID_REQUEST",

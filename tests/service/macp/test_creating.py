@@ -431,6 +431,11 @@ async def test_creating_a_run_is_in_the_audit_log(described: DescribedPlane) -> 
     made = await described.create()
     page = await described.get(f"/audit?resourceId={made['runId']}")
     assert [(one["action"], one["resource"]) for one in page["data"]] == [("run.created", "run")]
+    started = f"/audit?action=run.started&resourceId={from_uuid(made['runId'], 'run')}"
+    assert (await described.get(started))["data"] == []
+    await described.open(made["sessionId"])
+    (entry,) = (await described.get(started))["data"]
+    assert (entry["actor"], entry["details"]["session"]) == ("lead", made["sessionId"])
 
 
 async def test_a_described_run_is_a_run_of_the_journal_too(described: DescribedPlane) -> None:

@@ -99,7 +99,7 @@ def ending_facts(session: Session, events: Sequence[Event]) -> list[Fact]:
         case Changed(reason=reason):
             return [
                 facts.RunFailed(
-                    code="timeout",
+                    code="SESSION_EXPIRED",
                     message=f"the session expired: {reason}",
                     retriable=False,
                     outcome="timeout",

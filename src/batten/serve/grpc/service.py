@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,6 +29,8 @@ from batten.serve.grpc.streams import SessionStream
 _log = logging.getLogger("batten.coordination")
 _PAGE = 100
 _LARGEST_PAGE = 1000
+_CURSOR = re.compile(r"\S+ \S+")
+"""The place of a session in the list: its time and its id."""
 
 
 class RuntimeService:
@@ -397,7 +400,8 @@ def _token(cursor: str) -> str:
 def _read_token(token: str) -> str | None:
     if not token:
         return None
-    try:
-        return urlsafe_b64decode(token.encode()).decode()
-    except ValueError as error:
-        raise Rejection("INVALID_REQUEST", "page_token is not one of this runtime's") from error
+    with suppress(ValueError):
+        cursor = urlsafe_b64decode(token.encode()).decode()
+        if _CURSOR.fullmatch(cursor) and _token(cursor) == token:
+            return cursor
+    raise Rejection("INVALID_REQUEST", "page_token is not one of this runtime's")

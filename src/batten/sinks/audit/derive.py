@@ -25,6 +25,7 @@ TYPES = frozenset(
         facts.ToolEditReverted,
         facts.GapEventsPruned,
         facts.MacpRunDescribed,
+        facts.MacpSessionBound,
     )
 )
 _POLICY = frozenset(("mode", "rules", "resolvers", "auto_apply"))
@@ -79,9 +80,14 @@ def _read(envelope: Envelope) -> _Found | None:
             by = "" if fact.by is UNSET else fact.by
             return "run.created", "run", run_uuid(envelope.run_id), by, {}
         case facts.RunQueued() if envelope.sequence <= 1 and fact.parent_run_id is UNSET:
+            if fact.kind == "coordination":
+                return None  # it starts when its session opens
             by = "" if fact.by is UNSET else fact.by
             details: dict[str, Any] = {"model": fact.model, "workspace": fact.workspace_path}
             return "run.started", "run", envelope.run_id, by, details
+        case facts.MacpSessionBound():
+            opened = {"mode": fact.mode, "session": fact.session_id}
+            return "run.started", "run", envelope.run_id, fact.initiator, opened
         case facts.RunCancelRequested():
             return (
                 "run.cancel_requested",
