@@ -11,6 +11,7 @@ from batten.contract.errors import CallerError, Conflict, Refused
 from batten.contract.facts import RunCancelled, RunFailed, RunQueued
 from batten.contract.ids import new_task_id
 from batten.control import workspaces
+from batten.control.reconciler import Sweeper
 from batten.control.workspaces import Workspaces
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.upkeep import delete_session
@@ -342,7 +343,7 @@ async def test_workspaces_of_tasks_that_are_gone_are_swept(service: Service) -> 
     gone = service.stage.home / "workspaces" / new_task_id()
     (gone / "run/folder").mkdir(parents=True)
     (service.stage.home / "workspaces/not ours").mkdir()
-    assert await service.tasks.sweep() == 1
+    assert await Sweeper(service.tasks).sweep() == 1
     assert not gone.exists()
     assert (service.stage.home / "workspaces/not ours").exists()
     assert Path(kept.workspace_path).exists()
@@ -408,7 +409,7 @@ async def test_worktrees_of_tasks_that_are_gone_are_swept_but_not_those_in_use(
         pruned, half, kept = (Path(row.workspace_path) for row in rows)
         trees = Worktrees(str(stage.home / "worktrees"), service.opener.base.environ)
         persons = trees.create(str(repository), "of-a-person")
-        assert await service.tasks.sweep() == 0
+        assert await Sweeper(service.tasks).sweep() == 0
         journal = service.journal
         assert isinstance(journal, SqliteJournal)
         for row in rows[:2]:
@@ -418,20 +419,20 @@ async def test_worktrees_of_tasks_that_are_gone_are_swept_but_not_those_in_use(
         held = trees.hold(tree)
         record = half.parent.parent / ".records" / half.parent.name / f"{half.name}.json"
         record.rename(record.with_suffix(".making"))
-        assert await service.tasks.sweep() == 1
+        assert await Sweeper(service.tasks).sweep() == 1
         assert (pruned.exists(), half.exists()) == (True, False)
         os.close(held)
         await _swept(service, pruned)
         assert kept.exists()
         assert os.path.isdir(persons.path)
-        assert await service.tasks.sweep() == 0
+        assert await Sweeper(service.tasks).sweep() == 0
 
 
 async def _swept(service: Service, path: Path) -> None:
     """Sweep until a directory is gone: its worker may be about to leave it."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            await service.tasks.sweep()
+            await Sweeper(service.tasks).sweep()
             if not path.exists():
                 return
             await asyncio.sleep(0.01)

@@ -27,17 +27,30 @@ class Sweeper:
     """Removes the workspaces of tasks that pruning took away."""
 
     def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
+        self._journal = tasks.journal
+        self._workspaces = tasks.workspaces
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
-                if gone := await self._tasks.sweep():
+                if gone := await self.sweep():
                     _log.info("the workspaces of %d tasks that are gone were removed", gone)
             except (BattenError, OSError) as error:
                 _log.warning("workspaces cannot be looked through: %s", error)
             await asyncio.sleep(_SWEEPING_S)
+
+    async def sweep(self) -> int:
+        """Remove the workspaces of tasks that are gone, however they went; returns how many."""
+        gone = 0
+        for task_id in await asyncio.to_thread(self._workspaces.task_ids):
+            if not await self._journal.sessions(task_id=task_id, limit=1):
+                await asyncio.to_thread(self._workspaces.remove, task_id, set())
+                gone += 1
+        for run_id, path in (await asyncio.to_thread(self._workspaces.worktrees)).items():
+            if await self._journal.run(run_id) is None:
+                gone += await asyncio.to_thread(self._workspaces.remove_worktree, path)
+        return gone
 
 
 class Reconciler:

@@ -371,18 +371,6 @@ class Tasks:
             paths = {row.workspace_path for row in rows}
             await asyncio.to_thread(self.workspaces.remove, task_id, paths)
 
-    async def sweep(self) -> int:
-        """Remove the workspaces of tasks that are gone, however they went; returns how many."""
-        gone = 0
-        for task_id in await asyncio.to_thread(self.workspaces.task_ids):
-            if not await self.journal.sessions(task_id=task_id, limit=1):
-                await asyncio.to_thread(self.workspaces.remove, task_id, set())
-                gone += 1
-        for run_id, path in (await asyncio.to_thread(self.workspaces.worktrees)).items():
-            if await self.journal.run(run_id) is None:
-                gone += await asyncio.to_thread(self.workspaces.remove_worktree, path)
-        return gone
-
     async def _remove(self, session: SessionRow) -> None:
         """Remove a session from the store; the worker of its last run may be about to leave it."""
         journal = self.journal
