@@ -1,14 +1,17 @@
 """MCP servers: real ones, written with the official SDK, and ones that misbehave."""
 
 import asyncio
+import json
 import os
 import select
 import socket
 import sys
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -239,6 +242,54 @@ async def check_remote(server: dict[str, Any]) -> None:
         assert servers.states()[0]["transport"] == server["type"]
         assert (await call(servers, "mcp__remote__add", a=20, b=22)).text == "42"
         assert (await call(servers, "mcp__remote__fail")).mcp_result == "tool_error"
+
+
+class SessionServer(BaseHTTPRequestHandler):
+    """Gives out one session, and knows no other; has no tools."""
+
+    protocol_version = "HTTP/1.1"
+    sessions: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        named = self.headers["mcp-session-id"]
+        self.sessions.append((asked["method"], named))
+        match asked["method"], named:
+            case "initialize", None:
+                info = {"name": "s", "version": "1"}
+                versions = {"protocolVersion": "2025-06-18", "serverInfo": info}
+                self._answer(200, asked, {**versions, "capabilities": {"tools": {}}})
+            case "tools/list", "own":
+                self._answer(200, asked, {"tools": []})
+            case _, "own":
+                self._answer(202, asked, {})
+            case _:
+                self._answer(404, asked, {})
+
+    def _answer(self, status: int, asked: dict[str, Any], result: dict[str, Any]) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+        self.send_response(status)
+        self.send_header("mcp-session-id", "own")
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+async def test_a_server_that_does_not_know_the_named_session_gives_its_own() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SessionServer) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.server_port}/mcp"
+        server = {"type": "http", "url": url, "headers": {"Mcp-Session-Id": "ours"}}
+        async with connected(remote=server) as servers:
+            assert servers.states()[0]["status"] == "connected"
+        listener.shutdown()
+    initialized = [named for method, named in SessionServer.sessions if method == "initialize"]
+    assert initialized == ["ours", None]
+    assert SessionServer.sessions[-1] == ("tools/list", "own")
 
 
 def test_variables_in_a_configuration_are_expanded() -> None:

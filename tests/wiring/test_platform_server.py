@@ -57,6 +57,19 @@ def test_the_server_is_told_whom_it_works_for() -> None:
     }
 
 
+def test_a_launcher_without_ids_of_its_own_still_names_the_session_and_the_trace() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    environ = {
+        "MAESTRO_PLATFORM_MCP_URL": "http://a",
+        "TRACEPARENT": f"00-{trace}-b7ad6b7169203331-01",
+    }
+    assert platform_server(environ, "chat_1")["evalops"]["headers"] == {
+        "X-EvalOps-Session-Id": "chat_1",
+        "X-EvalOps-Trace-Id": trace,
+        "X-EvalOps-Maestro-Surface": "maestro",
+    }
+
+
 def test_it_is_off_without_an_address_and_by_its_switch() -> None:
     assert platform_server({}) == {}
     manifest = {"MAESTRO_PLATFORM_MCP_MANIFEST_URL": "https://a/.well-known/x.json"}

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from batten.contract.errors import CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.facts.tool import ToolKind
@@ -36,6 +38,8 @@ CALL_SECONDS = 300.0
 _QUIET_SECONDS = 24 * 3600.0
 """How long a server may send nothing over SSE: between calls there is nothing to send."""
 _MOST_TOOLS = 512
+_SESSION = "mcp-session-id"
+"""The header that names a session of the server."""
 
 
 class McpServers:
@@ -130,23 +134,15 @@ class _Server:
 
     async def live(self) -> None:
         """Connect, list the tools, and keep the connection until `leave`."""
-        import anyio
-
         if self._leaving.is_set():
             return self.settled.set()
         try:
-            with anyio.CancelScope() as patience:
-                self._patience = patience
-                patience.deadline = anyio.current_time() + self.config.timeout_s
-                async with self._client() as client:
-                    self.tools = await self._list_tools(client)
-                    patience.deadline = float("inf")
-                    _log.debug("server=%s connected tools=%d", self.config.name, len(self.tools))
-                    self.settled.set()
-                    await self._leaving.wait()
-            if patience.cancelled_caught and not self.settled.is_set():
-                _log.debug("server=%s is silent", self.config.name)
-                self._fail(f"no answer within {self.config.timeout_s:g} s")
+            try:
+                await self._serve()
+            except Exception:
+                if self.settled.is_set() or not self._leave_session():
+                    raise
+                await self._serve()
         # The edge of foreign code: no failure of a server may stop the others or the run.
         except Exception as error:
             # Not its message: that may quote a secret of the configuration.
@@ -154,6 +150,31 @@ class _Server:
             self._fail(_reason(error))
         finally:
             self.settled.set()
+
+    async def _serve(self) -> None:
+        import anyio
+
+        with anyio.CancelScope() as patience:
+            self._patience = patience
+            patience.deadline = anyio.current_time() + self.config.timeout_s
+            async with self._client() as client:
+                self.tools = await self._list_tools(client)
+                patience.deadline = float("inf")
+                _log.debug("server=%s connected tools=%d", self.config.name, len(self.tools))
+                self.settled.set()
+                await self._leaving.wait()
+        if patience.cancelled_caught and not self.settled.is_set():
+            _log.debug("server=%s is silent", self.config.name)
+            self._fail(f"no answer within {self.config.timeout_s:g} s")
+
+    def _leave_session(self) -> bool:
+        """Stop naming a session to a server that gives out its own and knows no other; whether one
+        was named."""
+        headers = {k: v for k, v in self.config.headers.items() if k.lower() != _SESSION}
+        if len(headers) == len(self.config.headers):
+            return False
+        self.config = replace(self.config, headers=headers)
+        return True
 
     def _fail(self, reason: str) -> None:
         output = next((process.log_tail for process in self._started if process.log_tail), "")

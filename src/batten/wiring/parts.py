@@ -196,7 +196,10 @@ class SessionParts:
         if is_named and not spec.bare and "mcp" not in spec.without:
             from batten.wiring.platform_server import platform_server
 
-            servers = {**platform_server(spec.environ), **servers}
+            session_id = spec.session_id or ""
+            if spec.resume:  # perhaps by the name of a run
+                session_id = spec.resume if spec.resume.startswith("chat_") else ""
+            servers = {**platform_server(spec.environ, session_id), **servers}
         return servers
 
     def _configured_secrets(self) -> set[str]:

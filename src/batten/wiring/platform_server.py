@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from batten.contract.errors import CallerError
 from batten.contract.identity import first, identity_of
+from batten.contract.tracing import caller_of
 
 _PREFIXES = ("MAESTRO_PLATFORM_MCP", "MAESTRO_AGENT_MCP", "MAESTRO_EVALOPS_AGENT_MCP")
 _TOKENS = (
@@ -25,8 +26,11 @@ _HEADERS = {
 }
 
 
-def platform_server(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The server by its name, as an entry of an MCP configuration; empty if none is named."""
+def platform_server(environ: Mapping[str, str], session_id: str = "") -> dict[str, dict[str, Any]]:
+    """The server by its name, as an entry of an MCP configuration; empty if none is named.
+
+    `session_id` is told to it if the launcher names no session.
+    """
     url = first(environ, tuple(f"{one}_URL" for one in _PREFIXES)) or first(
         environ, tuple(f"{one}_MANIFEST_URL" for one in _PREFIXES)
     )
@@ -34,7 +38,13 @@ def platform_server(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     if not url or is_on in ("0", "false", "no", "off"):
         return {}
     identity = identity_of(environ)
-    headers = {name: identity[key] for name, key in _HEADERS.items() if identity.get(key)}
+    caller = caller_of(identity)
+    ids = {
+        "session_id": session_id,
+        "trace_id": "" if caller is None else caller.trace_id,
+        **identity,
+    }
+    headers = {name: ids[key] for name, key in _HEADERS.items() if ids.get(key)}
     headers["X-EvalOps-Maestro-Surface"] = identity.get("surface", "maestro")
     scopes = (*(f"{one}_SCOPES" for one in _PREFIXES), "MAESTRO_CEREBRO_MCP_SCOPES")
     if granted := first(environ, scopes):
