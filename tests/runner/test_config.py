@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from batten.contract.errors import CallerError
+from batten.contract.identity import identity_of
 from batten.runner.config import VARIABLES, resolve
 
 KEY = {"MAESTRO_WEB_API_KEY": "k"}
@@ -122,4 +123,20 @@ def test_the_session_sees_what_was_resolved_and_no_key(tmp_path: Path) -> None:
         "MAESTRO_WEB_REQUIRE_CSRF": "0",
         "MAESTRO_WEB_REQUIRE_KEY": "1",
         "MAESTRO_AGENT_DIR": f"{root}/.maestro/agent",
+    }
+
+
+def test_runs_of_the_session_name_their_runner_and_workspace(tmp_path: Path) -> None:
+    flags: dict[str, str | None] = {
+        "runner_session_id": "mrs_1",
+        "workspace_root": str(tmp_path),
+        "workspace_id": "ws_1",
+        "agent_run_id": "run_1",
+        "maestro_session_id": "sess_1",
+    }
+    assert identity_of(resolve(flags, KEY).exported) == {
+        "remote_runner_session_id": "mrs_1",
+        "workspace_id": "ws_1",
+        "agent_run_id": "run_1",
+        "session_id": "sess_1",
     }

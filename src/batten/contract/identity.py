@@ -10,7 +10,10 @@ from contextvars import ContextVar
 VARIABLES: dict[str, tuple[str, ...]] = {
     "organization_id": ("MAESTRO_EVALOPS_ORG_ID", "EVALOPS_ORGANIZATION_ID"),
     "user_id": ("MAESTRO_EVALOPS_USER_ID", "EVALOPS_USER_ID", "MAESTRO_USER_ID"),
-    "workspace_id": ("MAESTRO_EVALOPS_WORKSPACE_ID", "EVALOPS_WORKSPACE_ID"),
+    "workspace_id": (
+        *("MAESTRO_EVALOPS_WORKSPACE_ID", "EVALOPS_WORKSPACE_ID"),
+        *("MAESTRO_REMOTE_RUNNER_WORKSPACE_ID", "MAESTRO_WORKSPACE_ID"),
+    ),
     "session_id": ("MAESTRO_SESSION_ID",),
     "agent_run_id": ("MAESTRO_AGENT_RUN_ID",),
     "agent_run_step_id": ("MAESTRO_AGENT_RUN_STEP_ID",),
@@ -21,7 +24,10 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "traceparent": ("TRACEPARENT", "TRACE_PARENT"),
     "tracestate": ("TRACESTATE", "TRACE_STATE"),
     "request_id": ("MAESTRO_REQUEST_ID",),
-    "remote_runner_session_id": ("MAESTRO_REMOTE_RUNNER_SESSION_ID",),
+    "remote_runner_session_id": (
+        *("MAESTRO_REMOTE_RUNNER_SESSION_ID", "MAESTRO_RUNNER_SESSION_ID"),
+        "REMOTE_RUNNER_SESSION_ID",
+    ),
     "objective_id": ("MAESTRO_OBJECTIVE_ID", "MAESTRO_EVALOPS_OBJECTIVE_ID"),
     "workload": ("MAESTRO_EVALOPS_WORKLOAD", "MAESTRO_WORKLOAD"),
     "conversation_id": ("MAESTRO_CONVERSATION_ID",),
