@@ -44,6 +44,8 @@ async def test_the_end_of_input_without_a_word_is_no_error(stage: Stage) -> None
         ("", ("--max-turns", "none")),
         ("", ("--resume", "chat_01M7H4ZMG4E8KVCTNT2SQABE0B", "--no-save")),
         ("", ("--resume", "nobody")),
+        ("", ("--settings", "{")),
+        ("", ("--mcp-config", '{"mcpServers": {"x": {"command": "/nowhere", "required": true}}}')),
     ],
 )
 async def test_what_cannot_start_says_so_in_one_fatal_message(
@@ -60,15 +62,17 @@ async def test_what_cannot_start_says_so_in_one_fatal_message(
     assert b"Traceback" in client.errors
 
 
-async def test_what_only_opening_the_session_shows_is_fatal_too(stage: Stage) -> None:
-    (stage.directory / "home").write_text("in the way")
+@pytest.mark.parametrize("place", ["home", "home/journal.db"])
+async def test_what_only_opening_the_session_shows_is_fatal_too(stage: Stage, place: str) -> None:
+    (stage.directory / place).parent.mkdir(exist_ok=True)
+    (stage.directory / place).write_text("in the way")
     async with speaking(stage, DONE, store=False) as client:
         client.say("hello")
         assert await client.rest() != 0
     (error,) = client.of("error")
     assert error["message"].startswith("Headless startup failed: ")
     assert (error["fatal"], error["error_type"]) == (True, "fatal")
-    assert client.of("session_info") == []
+    assert client.of("ready") == client.of("session_info") == []
 
 
 async def test_the_model_may_come_from_settings_and_is_then_named_later(stage: Stage) -> None:

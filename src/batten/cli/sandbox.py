@@ -7,7 +7,7 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.serve.words import one_line
-from batten.settings.reader import config_folder
+from batten.settings.folders import config_folder
 from batten.wiring.home import absolute, batten_home
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Mode, Policy, Sandbox

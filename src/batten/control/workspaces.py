@@ -19,7 +19,7 @@ from batten.contract.ids import is_ulid
 from batten.journal.contract import Journal, RunRow
 from batten.protocols.hecate.creation import source_of
 from batten.session.history import prompts_of
-from batten.settings.reader import config_folder
+from batten.settings.folders import config_folder
 from batten.wiring.worktree import inside
 from batten.workspace.clones import clone, copy_directory, repository_at
 from batten.workspace.programs import is_below

@@ -1,10 +1,12 @@
-"""The user's own folders, as the environment names them.
+"""The user's own folders, as the environment names them, and whether there are settings at all.
 
 Relative names are ignored: they would resolve inside the current workspace.
 """
 
 import os
 from collections.abc import Mapping
+
+MANAGED = "/etc/batten/managed-settings"
 
 
 def user_home(environ: Mapping[str, str]) -> str:
@@ -30,3 +32,19 @@ def base_folder(environ: Mapping[str, str], variable: str, usual: str) -> str:
 def at_home(path: str, environ: Mapping[str, str]) -> str:
     """Expand a leading `~/`."""
     return os.path.join(user_home(environ), path[2:]) if path.startswith("~/") else path
+
+
+def config_folder(environ: Mapping[str, str]) -> str:
+    """`$XDG_CONFIG_HOME/batten`, usually `~/.config/batten`."""
+    return os.path.join(base_folder(environ, "XDG_CONFIG_HOME", ".config"), "batten")
+
+
+def has_settings(workspace: str, environ: Mapping[str, str]) -> bool:
+    """Whether there may be a file with settings."""
+    return (
+        "BATTEN_MANAGED_SETTINGS" in environ
+        or os.path.lexists(os.path.dirname(MANAGED))
+        or os.path.lexists(config_folder(environ))
+        or os.path.lexists(os.path.join(workspace, ".batten"))
+        or os.path.lexists(os.path.join(workspace, ".mcp.json"))
+    )

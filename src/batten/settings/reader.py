@@ -9,10 +9,9 @@ from typing import cast
 
 from batten.contract.errors import CallerError
 from batten.settings.contract import Scope, Settings
-from batten.settings.folders import base_folder
+from batten.settings.folders import MANAGED, config_folder, has_settings
 
 SOURCES: tuple[Scope, ...] = ("managed", "user", "project", "local")
-_MANAGED = "/etc/batten/managed-settings"
 
 
 def read_settings(
@@ -35,7 +34,7 @@ def read_settings(
     """
     wanted = _wanted(sources)
     config = config_folder(environ)
-    is_empty = flag is None and not plugin_dirs and not _has_settings(workspace, config, environ)
+    is_empty = flag is None and not plugin_dirs and not has_settings(workspace, environ)
     if is_empty:
         return Settings()
     from batten.settings.builder import SettingsBuilder
@@ -49,7 +48,7 @@ def read_settings(
         without=without,
         trust_workspace=trust_workspace,
     )
-    return builder.settings(_MANAGED, flag, plugin_dirs)
+    return builder.settings(MANAGED, flag, plugin_dirs)
 
 
 def _wanted(sources: tuple[str, ...] | None) -> frozenset[Scope]:
@@ -62,21 +61,6 @@ def _wanted(sources: tuple[str, ...] | None) -> frozenset[Scope]:
     return frozenset(cast("tuple[Scope, ...]", sources))
 
 
-def config_folder(environ: Mapping[str, str]) -> str:
-    """`$XDG_CONFIG_HOME/batten`, usually `~/.config/batten`."""
-    return os.path.join(base_folder(environ, "XDG_CONFIG_HOME", ".config"), "batten")
-
-
-def _has_settings(workspace: str, config: str, environ: Mapping[str, str]) -> bool:
-    return (
-        "BATTEN_MANAGED_SETTINGS" in environ
-        or os.path.lexists(os.path.dirname(_MANAGED))
-        or os.path.lexists(config)
-        or os.path.lexists(os.path.join(workspace, ".batten"))
-        or os.path.lexists(os.path.join(workspace, ".mcp.json"))
-    )
-
-
 def layer_files(workspace: str, home: str, environ: Mapping[str, str]) -> list[str]:
     """Every file that decides about settings, whether it exists or not; without those of hooks,
     skills, servers and plugins.
@@ -85,7 +69,7 @@ def layer_files(workspace: str, home: str, environ: Mapping[str, str]) -> list[s
     from batten.settings.supplied import FOLDER, STEMS
     from batten.settings.trust import book_of
 
-    stems = [_MANAGED, os.path.join(config_folder(environ), "settings")]
+    stems = [MANAGED, os.path.join(config_folder(environ), "settings")]
     stems += [os.path.join(workspace, FOLDER, stem) for stem in STEMS.values()]
     files = [stem + kind for stem in stems for kind in KINDS]
-    return [*files, environ.get("BATTEN_MANAGED_SETTINGS", ""), book_of(home)]
+    return [*files, environ.get("BATTENMANAGED_SETTINGS", ""), book_of(home)]

@@ -28,7 +28,7 @@ from batten.redact.seal import SealKey
 from batten.redact.secrets import configured_values
 from batten.session.requests import JournalRequests
 from batten.settings.contract import SandboxConfig, Settings
-from batten.settings.reader import config_folder
+from batten.settings.folders import config_folder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 from batten.wiring.directories import additional_directories

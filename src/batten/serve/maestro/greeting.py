@@ -7,7 +7,10 @@ from batten.models.registry import has_place, is_known, split_name
 from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.incoming import Hello
 from batten.protocols.maestro.outgoing import Ready, SessionInfo, Status
+from batten.settings.folders import has_settings
 from batten.wiring.spec import SessionSpec
+
+_SQLITE = b"SQLite format 3\0"
 
 
 def ready(model: str, session_id: str) -> Ready:
@@ -49,6 +52,33 @@ def checked_model(base: SessionSpec) -> str:
         variable = f"{provider.upper()}_API_KEY"
         raise CallerError(f"no key for {provider} is set, for example {variable}", code="config")
     return f"{provider}/{model}"
+
+
+def opens_surely(base: SessionSpec, home: str) -> bool:
+    """Whether nothing is known that could keep a session from opening, which takes a while: it is
+    then called ready before. Settings, tool servers and a strange store may turn out wrong.
+    """
+    asked = (base.resume, base.settings, base.mcp_servers, base.plugin_dirs, base.add_dirs)
+    if any(asked) or base.record or base.worktree is not None:
+        return False
+    if any(name.startswith("MAESTRO_") and "_MCP_" in name for name in base.environ):
+        return False
+    workspace = os.path.join(base.cwd, base.workspace or "")
+    return not has_settings(workspace, base.environ) and (not base.save or _has_store(home))
+
+
+def _has_store(home: str) -> bool:
+    """Whether the journal in `home` looks usable, or can be made there."""
+    place = home
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not (os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)):
+        return False
+    try:
+        with open(os.path.join(home, "journal.db"), "rb") as file:
+            return file.read(len(_SQLITE)) in (_SQLITE, b"")
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
 
 
 def other_version(hello: Hello) -> Status | None:

@@ -14,7 +14,13 @@ from batten.protocols.maestro import faults
 from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
 from batten.protocols.maestro.incoming import Hello, ShutDown, read, utility_id_of
 from batten.protocols.maestro.outgoing import Error
-from batten.serve.maestro.greeting import checked_model, other_version, ready, session_info
+from batten.serve.maestro.greeting import (
+    checked_model,
+    opens_surely,
+    other_version,
+    ready,
+    session_info,
+)
 from batten.serve.maestro.limits import Limits, limits_of
 from batten.serve.maestro.stdio_sink import StdioSink
 from batten.serve.output import say
@@ -52,7 +58,7 @@ class MaestroSurface:
         await self._begun.wait()
         if self._silent:
             return 0
-        is_ready = bool(named) and not base.resume
+        is_ready = bool(named) and opens_surely(base, self._opener.home)
         if is_ready:
             self._sink.send(ready(named, session_id))
             # Written now: loading the session blocks the loop.
