@@ -50,6 +50,31 @@ def test_a_schema_may_refer_to_itself() -> None:
         Toolbox([tool]).arguments(tool, {"a": "x"})
 
 
+def test_a_property_may_have_several_types() -> None:
+    tool = Referring({"type": "object", "properties": {"a": {"type": ["string", "null"]}}})
+    for value in ("x", None):
+        assert Toolbox([tool]).arguments(tool, {"a": value}) == {"a": value}
+    with pytest.raises(CallerError, match="invalid arguments"):
+        Toolbox([tool]).arguments(tool, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": "x"},
+        {"required": 5},
+        {"required": [["x"]]},
+        {"properties": {"a": {"type": "string", "enum": 5}}},
+        {"properties": {"a": {"type": "object", "properties": []}}},
+        {"type": ["objects"]},
+    ],
+)
+def test_a_schema_that_is_none_is_told_as_such(schema: dict[str, Any]) -> None:
+    tool = Referring({"type": "object", **schema})
+    with pytest.raises(CallerError, match="the schema of refer cannot be used"):
+        Toolbox([tool]).arguments(tool, {"a": "x"})
+
+
 @pytest.mark.parametrize(("name", "hinted"), [("refre", True), ("refer" * 13, False)])
 def test_a_near_name_is_hinted_at(name: str, hinted: bool) -> None:
     assert ("Did you mean" in Toolbox([Referring({})]).unknown(name)) is hinted

@@ -32,11 +32,18 @@ def _is_plain(schema: Any, known: set[str]) -> bool:
     if not isinstance(schema, dict):
         return False
     keywords = cast("dict[str, Any]", schema)
-    if not keywords.keys() <= known or keywords.get("type") not in _TYPES:
+    kind = keywords.get("type")  # may be a list of types
+    if not keywords.keys() <= known or not isinstance(kind, str) or kind not in _TYPES:
         return False
     if keywords.get("additionalProperties", True) is not True:
         return False
-    inner: list[Any] = [*keywords.get("properties", {}).values()]
+    properties: Any = keywords.get("properties", {})
+    names: Any = keywords.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(keywords.get("enum", []), list):
+        return False
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in cast("Any", names)):
+        return False
+    inner: list[Any] = [*cast("dict[str, Any]", properties).values()]
     if "items" in keywords:
         inner.append(keywords["items"])
     return all(_is_plain(one, _INNER) for one in inner)
