@@ -76,6 +76,10 @@ async def test_content_of_a_client_tool_reaches_the_model_by_either_answer(stage
     frames = [[call("lookup", "c1", key="a")], [call("lookup", "c2", key="b")], [end()]]
     async with speaking(stage, *frames) as client:
         await client.hello("client_tool")
+        for wrong in ({"properties": "key"}, {"$ref": "http://127.0.0.1/"}, {"type": 5}):
+            client.say("init", client_tools=[{**LOOKUP, "input_schema": wrong}])
+            refused = await client.until("error")
+            assert "the input_schema of lookup cannot be used" in refused["message"]
         client.say("init", client_tools=[LOOKUP], approval_mode="prompt")
         client.say("prompt", content="go")
         request = await client.until("server_request")

@@ -13,6 +13,7 @@ from batten.protocols.maestro.asking import text_of
 from batten.protocols.maestro.incoming import ClientTool, ImageContent, TextContent
 from batten.serve.maestro.requests import MaestroRequests
 from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.schema import validator_for
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MOST_TOOLS = 128
@@ -69,4 +70,12 @@ def lent_tools(
             raise CallerError(f"client_tools: {name!r} is no name of a tool")
         if name in taken or names.count(name) > 1:
             raise CallerError(f"client_tools: the name {name} is taken")
-    return [LentTool(tool, requests) for tool in tools]
+    lent = [LentTool(tool, requests) for tool in tools]
+    for tool in lent:
+        try:
+            validator_for(tool.spec.parameters)
+        except ValueError as error:
+            reason = str(error).partition("\n")[0]
+            message = f"client_tools: the input_schema of {tool.spec.name} cannot be used: {reason}"
+            raise CallerError(message) from error
+    return lent
