@@ -98,6 +98,21 @@ def test_a_session_whose_process_dies_is_told_and_opened_again(stage: Stage) -> 
         assert runner.end() == 0
 
 
+def test_a_drain_of_a_session_whose_process_died_tells_what_it_worked_on(stage: Stage) -> None:
+    runner, process = working(stage)
+    try:
+        os.kill(process, signal.SIGKILL)
+        said = heard(runner, f"{HERE}/events?cursor=0", "error")
+        answer = runner.post(f"{WELL_KNOWN}/drain")
+        assert (answer.status, answer.json["status"]) == (503, "interrupted")
+        manifest = answer.json["manifest"]
+        assert manifest["runtime"]["cursor"] == said[-1]["cursor"]
+        assert manifest["work_continuity"]["active_tool_count"] == 1
+        assert [one["call_id"] for one in manifest["snapshot"]["state"]["active_tools"]] == ["c1"]
+    finally:
+        assert runner.end() == 1
+
+
 def test_a_runner_that_is_killed_takes_its_session_along_and_another_goes_on(
     stage: Stage,
 ) -> None:

@@ -43,6 +43,7 @@ class ClientHub:
         self._thread = threading.get_ident()
         self._is_restored = restored is not None
         """Whether the state may show a run from before the restore."""
+        self._before_end: RuntimeSnapshot | None = None
         if restored is None:
             self.session_id = ""
             self._last_init: Init | None = None
@@ -131,8 +132,13 @@ class ClientHub:
         self._met(connection_id)
         self.outbox.publish_snapshot()
 
+    def left(self) -> RuntimeSnapshot:
+        """The state that a manifest keeps: of a session that is over, the one before its end."""
+        return self._before_end or self.outbox.snapshot()
+
     def end(self, status: str) -> None:
         """The session is over: publish the final state. Earlier messages stay readable."""
+        self._before_end = self.left()
         self._conversation.say(ShutDown())
         self.know(Status(message=status))
         self.outbox.publish_end()

@@ -76,7 +76,7 @@ class Served:
         """The session asks the hub itself."""
 
     def snapshot(self) -> RuntimeSnapshot:
-        return self._hub.outbox.snapshot()
+        return self._hub.left()
 
     async def take(
         self,

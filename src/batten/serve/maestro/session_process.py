@@ -114,7 +114,7 @@ class SessionProcess:
         await asyncio.shield(self._opened)
 
     def snapshot(self) -> RuntimeSnapshot:
-        return self._hub.outbox.snapshot()
+        return self._hub.left()
 
     async def run(self) -> None:
         """Serve until the process has ended. Its failure is published and ends only the session."""
