@@ -403,6 +403,8 @@ def test_a_message_is_refused_with_the_status_of_its_fault(runner: RunnerProcess
     denied = (403, "access_denied", "PERMISSION_DENIED")
     refused(runner.post(messages, prompt, connection_id="conn_nobody"), *denied)
     refused(runner.post(messages, prompt, connection_id=viewer), *denied)
+    hello = {"type": "hello", "client_info": {"name": "screen"}}
+    assert runner.post(messages, hello, connection_id=viewer, role="viewer").status == 200
     answer = runner.post(messages, prompt, connection_id=connection, subscriber_id=other)
     refused(answer, *denied)
     read = {"type": "utility_file_read", "read_id": "r", "path": "notes.md"}
