@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ def gone(process: int) -> None:
     asyncio.run(wait())
 
 
+def flooded(runner: RunnerProcess, process: int) -> set[int]:
+    """Wake a session that hangs after a flood of messages; the statuses of their answers."""
+    told = {"utilityOperations": ["file_read"]}
+    by = connected(runner, sessionId=NAMED, role="controller", takeControl=True, capabilities=told)[
+        "connection_id"
+    ]
+    read = {"type": "utility_file_read", "read_id": "r", "path": "x" * 900_000}
+    with ThreadPoolExecutor(16) as pool:
+        sent = [
+            pool.submit(runner.post, f"{HERE}/messages", read, connection_id=by) for _ in range(16)
+        ]
+        wait(sent, return_when=FIRST_COMPLETED)
+        os.kill(process, signal.SIGCONT)
+        return {one.result().status for one in sent}
+
+
 def test_a_session_that_hangs_delays_nobody_else(stage: Stage) -> None:
     runner, process = working(stage)
     try:
@@ -59,7 +76,7 @@ def test_a_session_that_hangs_delays_nobody_else(stage: Stage) -> None:
         assert runner.post(f"{HERE}/subscribe", {"connectionId": viewer}).status == 200
         assert runner.post(f"{HERE}/heartbeat", {"connectionId": viewer}).status == 200
         assert first(runner, f"{HERE}/events?cursor=0")["message"]["type"] == "ready"
-        os.kill(process, signal.SIGCONT)
+        assert flooded(runner, process) == {403, 503}
     finally:
         assert runner.end() == 0
     gone(process)

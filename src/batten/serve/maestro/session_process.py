@@ -44,6 +44,8 @@ from batten.serve.maestro.shielded_tasks import ENDED
 _log = logging.getLogger("batten.runner")
 _LONGEST_LINE = 16 * 1024 * 1024
 """Bytes; the process writes shorter lines."""
+_MOST_UNREAD = 8 * 1024 * 1024
+"""Bytes of orders that a process which hangs has not read; further messages are refused."""
 _LEAVE_S = 5.0
 """How long the process may take to leave after its last line."""
 _LINES_A_TURN = 32
@@ -110,6 +112,16 @@ class SessionProcess:
         if not is_open or self._asked or self._ended.is_set():
             raise NotReady(str(self._failed or ENDED))
 
+    def _check_reading(self) -> None:
+        """Raise unless there is a session that takes messages."""
+        self.check()
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        unread = process.stdin.transport.get_write_buffer_size()
+        if unread > _MOST_UNREAD:
+            raise NotReady(f"Headless runtime hangs: {unread} bytes wait for it already")
+
     async def opened(self) -> None:
         await asyncio.shield(self._opened)
 
@@ -169,13 +181,13 @@ class SessionProcess:
     ) -> None:
         """All but utilities are carried out one at a time, also if the caller is cancelled."""
         if utility_id_of(message) is not None:
-            self.check()
+            self._check_reading()
             pending = self._expect()
         else:
             await self._turn.acquire()
             try:
                 begin()
-                self.check()
+                self._check_reading()
                 pending = self._expect(done, self._turn.release)
             except BaseException:
                 self._turn.release()
