@@ -43,6 +43,8 @@ def shell_of_a_repository(directory: Path) -> None:
 @needs_git
 async def test_commit_branch_and_changes_are_told(workspace: Path) -> None:
     commit = repository(workspace)
+    (workspace / ".maestro/agent").mkdir(parents=True)
+    (workspace / ".maestro/agent/session").write_text("what a drain leaves is no change")
     assert await state_of(str(workspace), os.environ) == GitState(
         commit=commit, branch="main", dirty=False
     )

@@ -8,6 +8,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from batten.workspace.git import STATUS, find_git, find_repository, open_git
 
+FOLDER = ".maestro"
+"""The folder of a workspace that holds manifests and session files."""
 DEADLINE_S = 1.0
 """For all git commands together."""
 
@@ -17,7 +19,8 @@ class GitState(Struct, frozen=True, kw_only=True):
     branch: str | UnsetType = UNSET
     """Absent on a detached HEAD."""
     dirty: bool
-    """Also true if git did not answer in time: files not known to be clean may need keeping."""
+    """Whether files of the workspace differ, those that runners leave in it apart. Also true if git
+    did not answer in time: files not known to be clean may need keeping."""
 
 
 async def state_of(directory: str, environ: Mapping[str, str]) -> GitState | UnsetType:
@@ -34,7 +37,9 @@ def _state_of(directory: str, environ: Mapping[str, str]) -> GitState | UnsetTyp
         with open_git(found, program, environ, seconds=DEADLINE_S) as git:
             commit = git.line("rev-parse", "--verify", "-q", "HEAD")
             branch = git.line("symbolic-ref", "--short", "-q", "HEAD")
-            dirty = git.answer(*STATUS, enough=1) if git.has_format else None
+            left = os.path.relpath(os.path.join(directory, FOLDER), found.top)
+            but = ("--", ".", f":(exclude,literal){left}")
+            dirty = git.answer(*STATUS, *but, enough=1) if git.has_format else None
     except OSError:
         return UNSET
     if commit is None and branch is None and dirty is None:
