@@ -320,7 +320,7 @@ def test_a_model_that_is_not_there_is_told_and_another_can_be_asked_for(
     connected(runner)
 
 
-def test_another_session_is_not_served(runner: RunnerProcess) -> None:
+def test_another_session_is_not_served(stage: Stage, runner: RunnerProcess) -> None:
     for _ in range(2):
         for answer in (
             runner.post(SESSIONS, {"sessionId": "other"}),
@@ -341,6 +341,12 @@ def test_another_session_is_not_served(runner: RunnerProcess) -> None:
         connected(runner, sessionId=NAMED, role="viewer")
     answer = runner.post(CONNECTIONS, {"role": "viewer"})  # bound, and it names none
     refused(answer, 409, "runtime_owned_elsewhere", "ALREADY_EXISTS")
+    late = start(stage)
+    try:
+        answer = late.post(CONNECTIONS, {"sessionId": NAMED})
+        refused(answer, 409, "runtime_owned_elsewhere", "ALREADY_EXISTS")
+    finally:
+        late.end()
 
 
 def test_a_runner_that_is_not_bound_makes_a_session_or_finds_one(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from batten.contract.errors import BattenError, CallerError, NotFound
+from batten.contract.errors import BattenError, CallerError, Conflict, NotFound
 from batten.contract.ids import new_session_id
 from batten.journal.contract import Journal
 from batten.protocols.maestro.connection import problem
@@ -21,7 +21,7 @@ from batten.runner.request import DrainRequest
 from batten.runner.runner import Runner
 from batten.runner.session_file import journal_id
 from batten.serve.http.errors import HttpError
-from batten.serve.http.runner.errors import owned_elsewhere
+from batten.serve.http.runner.errors import OWNED_ELSEWHERE, owned_elsewhere
 from batten.serve.maestro.runtime import Runtime
 from batten.serve.maestro.session_wire import Open
 
@@ -264,6 +264,8 @@ class RunnerService:
             await runtime.opened()
         except BaseException as error:
             await asyncio.shield(hosted.close())
+            if isinstance(error, Conflict):  # another process has the session
+                raise HttpError(OWNED_ELSEWHERE, str(error)) from error
             if isinstance(error, CallerError):  # such as a model that is not known
                 raise HttpError("invalid_config", str(error)) from error
             raise
