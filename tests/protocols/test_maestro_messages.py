@@ -94,6 +94,40 @@ def test_a_known_message_is_read_with_what_is_usual_and_unknown_fields_are_left_
     assert (said.granted, said.text) == (True, "t\n[image:image/png]")
 
 
+@pytest.mark.parametrize("kind", incoming.TYPES)
+def test_null_is_a_field_that_is_not_there(kind: str) -> None:
+    struct = incoming.TYPES[kind]
+    needed: Json = {"content": "x", "request_type": "approval"}
+    if kind == "client_tool_result":
+        needed["content"] = []
+    fields: Json = dict.fromkeys(struct.__struct_fields__)
+    for field in msgspec.structs.fields(struct):
+        if field.required:
+            usual = {"approved": True, "is_error": False, "columns": 1, "rows": 1}
+            fields[field.name] = needed.get(field.name, usual.get(field.name, "a"))
+    whole = {name: value for name, value in fields.items() if value is not None}
+    assert incoming.read({"type": kind, **fields}) == incoming.read({"type": kind, **whole})
+    if whole:
+        with pytest.raises(PeerError, match="missing required field"):
+            incoming.read({"type": kind, **dict.fromkeys(fields)})
+
+
+def test_null_inside_of_what_a_client_says_of_itself_is_nothing_too() -> None:
+    nothing: Json = {
+        "client_info": {"name": "n", "version": None},
+        "capabilities": {"server_requests": None, "utility_operations": ["file_read"]},
+    }
+    plain: Json = {
+        "client_info": {"name": "n"},
+        "capabilities": {"utility_operations": ["file_read"]},
+    }
+    assert incoming.read({"type": "hello", **nothing}) == incoming.read({"type": "hello", **plain})
+    schema = {"enum": [None], "default": None}
+    asked = incoming.read({"type": "prompt", "content": "x", "output_schema": schema})
+    assert isinstance(asked, incoming.Prompt)
+    assert asked.output_schema == schema
+
+
 @pytest.mark.parametrize(
     ("fields", "granted", "text", "halt"),
     [

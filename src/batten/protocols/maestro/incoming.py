@@ -1,6 +1,7 @@
 """Messages of a client: one Struct each.
 
-Unknown fields are ignored; an unknown type is refused.
+Unknown fields are ignored, and null is taken for a field that is not there: some clients write all
+of them. An unknown type is refused.
 """
 
 from typing import Any
@@ -168,6 +169,10 @@ TYPES: dict[str, type[Incoming]] = {
 }
 
 
+_NESTED = ("client_info", "capabilities", "result")
+"""Fields with optional fields of their own."""
+
+
 def utility_id_of(message: Incoming) -> str | None:
     """The utility that a message is about, if any."""
     match message:
@@ -190,7 +195,15 @@ def read(message: dict[str, Any]) -> Incoming:
         raise PeerError("Failed to parse command: `type` is missing; it names the message")
     if kind not in TYPES:
         raise PeerError("Failed to parse command: Unknown headless command type")
+    given = _without_nulls(message)
+    for name in _NESTED:
+        if isinstance(given.get(name), dict):
+            given[name] = _without_nulls(given[name])
     try:
-        return msgspec.convert(message, TYPES[kind])
+        return msgspec.convert(given, TYPES[kind])
     except (ValueError, RecursionError) as error:
         raise PeerError(f"Failed to parse command: {kind}: {error}") from error
+
+
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
