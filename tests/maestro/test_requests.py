@@ -80,6 +80,9 @@ async def test_content_of_a_client_tool_reaches_the_model_by_either_answer(stage
             client.say("init", client_tools=[{**LOOKUP, "input_schema": wrong}])
             refused = await client.until("error")
             assert "the input_schema of lookup cannot be used" in refused["message"]
+        for name in ("bash", "Bash", "TodoWrite"):  # to lend one would allow ours
+            client.say("init", client_tools=[{**LOOKUP, "name": name}])
+            await client.until("error", message=f"client_tools: the name {name} is taken")
         client.say("init", client_tools=[LOOKUP], approval_mode="prompt")
         client.say("prompt", content="go")
         request = await client.until("server_request")

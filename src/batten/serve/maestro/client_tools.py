@@ -12,6 +12,7 @@ from batten.models.contract import ToolSpec
 from batten.protocols.maestro.asking import text_of
 from batten.protocols.maestro.incoming import ClientTool, ImageContent, TextContent
 from batten.serve.maestro.requests import MaestroRequests
+from batten.tools.aliases import canonical
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.schema import validator_for
 
@@ -61,14 +62,16 @@ class LentTool:
 def lent_tools(
     tools: tuple[ClientTool, ...], requests: MaestroRequests, taken: list[str]
 ) -> list[LentTool]:
-    """Tools for a client's declarations. `taken` are the names of built-in tools."""
+    """Tools for a client's declarations. `taken` are the names of built-in tools; other names that
+    stand for those are taken too, as rules about them are.
+    """
     if len(tools) > _MOST_TOOLS:
         raise CallerError(f"client_tools: {len(tools)} are lent; at most {_MOST_TOOLS} are used")
     names = [tool.name for tool in tools]
     for name in names:
         if not _NAME.fullmatch(name):
             raise CallerError(f"client_tools: {name!r} is no name of a tool")
-        if name in taken or names.count(name) > 1:
+        if canonical(name) in taken or names.count(name) > 1:
             raise CallerError(f"client_tools: the name {name} is taken")
     lent = [LentTool(tool, requests) for tool in tools]
     for tool in lent:
