@@ -210,13 +210,19 @@ def test_a_session_has_the_id_it_was_given_and_what_was_asked_for(
         "workspaceRoot": str(stage.workspace),
         "model": other,
         "enableClientTools": True,
-        "capabilities": {"serverRequests": ["client_tool"], "utilityOperations": ["file_read"]},
+        "capabilities": {
+            "serverRequests": ["client_tool"],
+            "utilityOperations": ["file_read"],
+            "rawAgentEvents": None,
+        },
         "optOutNotifications": ["heartbeat"],
         "role": "controller",
         "client": "vscode",
         "thinkingLevel": "low",
         "approvalMode": "auto",
         "new": "fields are taken",
+        "takeControl": None,
+        "connectionId": None,
     }
     answer = runner.post(SESSIONS, body)
     snapshot = valid("Snapshot", answer.json)
