@@ -50,6 +50,13 @@ def test_an_ending_is_classified_by_what_can_be_done_about_it() -> None:
     assert faults.class_of("budget", retriable=False) == "fatal"
 
 
+def test_a_message_is_one_line_however_a_reader_splits_lines() -> None:
+    said = "".join(map(chr, (*range(0x20), 0x7F, 0x85, 0x2028, 0x2029, 0xFEFF)))
+    line = encode(outgoing.ResponseChunk(response_id="r", content=said, is_thinking=False))
+    assert line.decode().splitlines(keepends=True) == [line.decode()]
+    assert msgspec.json.decode(line)["content"] == said
+
+
 def test_what_cannot_be_sent_is_replaced_by_an_error_that_says_so() -> None:
     long = outgoing.Status(message="x" * outgoing.LONGEST)
     for message in (outgoing.RawAgentEvent(event_type="x", event=object()), long):

@@ -186,6 +186,8 @@ def test_a_key_is_not_wanted_if_that_was_said(stage: Stage) -> None:
         (("--no-save",), {}, "--no-save"),
         (("--listen", "127.0.0.1:99999"), {}, "1 to 65535"),
         (("--restore-manifest", "gone.json"), {}, "cannot be read"),
+        ((), {"MAESTRO_HEADLESS_MAX_TEXT_CHARS": "many"}, "a whole number above 0"),
+        ((), {"MAESTRO_HEADLESS_SUBSCRIBER_QUEUE": "0"}, "a whole number above 0"),
     ],
 )
 def test_what_is_wrong_at_the_start_is_told_and_nothing_listens(
@@ -208,13 +210,19 @@ def test_a_session_has_the_id_it_was_given_and_what_was_asked_for(
         "workspaceRoot": str(stage.workspace),
         "model": other,
         "enableClientTools": True,
-        "capabilities": {"serverRequests": ["client_tool"], "utilityOperations": ["file_read"]},
+        "capabilities": {
+            "serverRequests": ["client_tool"],
+            "utilityOperations": ["file_read"],
+            "rawAgentEvents": None,
+        },
         "optOutNotifications": ["heartbeat"],
         "role": "controller",
         "client": "vscode",
         "thinkingLevel": "low",
         "approvalMode": "auto",
         "new": "fields are taken",
+        "takeControl": None,
+        "connectionId": None,
     }
     answer = runner.post(SESSIONS, body)
     snapshot = valid("Snapshot", answer.json)

@@ -142,10 +142,14 @@ class _Hosting:
         self.code = 0
 
     def prepare(self) -> None:
-        """Check the manifest and take over its session, before anything listens."""
+        """Check the limits and the manifest, and take over its session, before anything listens."""
         from batten.runner.restore import load
         from batten.runner.session_file import PASSPHRASE, take_over
+        from batten.serve.maestro.limits import limits_of
+        from batten.serve.maestro.sharing import sharing_of
 
+        limits_of(self._opener.base.environ)
+        sharing_of(self._opener.base.environ)
         if self._config.restore is None:
             return
         identity = self._config.identity

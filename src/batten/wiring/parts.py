@@ -194,8 +194,9 @@ class SessionParts:
         if is_named and not spec.bare and "mcp" not in spec.without:
             from batten.wiring.platform_server import platform_server
 
-            named = spec.resume or spec.session_id or ""
-            session_id = "" if named.startswith("run_") else named
+            session_id = spec.session_id or ""
+            if spec.resume:  # perhaps by the name of a run
+                session_id = spec.resume if spec.resume.startswith("chat_") else ""
             servers = {**platform_server(spec.environ, session_id), **servers}
         return servers
 

@@ -30,13 +30,14 @@ ResetReason = Literal["lagged", "replay_gap", "restored_from_snapshot"]
 class AskedCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     """A client's capabilities, in the spelling of a request."""
 
-    server_requests: tuple[RequestType, ...] | UnsetType = UNSET
-    utility_operations: tuple[Operation, ...] | UnsetType = UNSET
-    raw_agent_events: bool | UnsetType = UNSET
-    endings: bool | UnsetType = UNSET
+    server_requests: tuple[RequestType, ...] | None = None
+    utility_operations: tuple[Operation, ...] | None = None
+    raw_agent_events: bool | None = None
+    endings: bool | None = None
 
     def plain(self) -> ClientCapabilities:
-        return ClientCapabilities(**asdict(self))
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return ClientCapabilities(**given)
 
 
 class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,7 +50,7 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
     capabilities: AskedCapabilities | None = None
     opt_out_notifications: tuple[Notification, ...] | None = None
     role: Role | None = None
-    take_control: bool = False
+    take_control: bool | None = None
     """Whether to take the lease from its holder."""
 
     def hello(self) -> Hello:
@@ -73,7 +74,7 @@ class CreateAsk(ConnectAsk, frozen=True, kw_only=True):
     """An existing session; without it a new one is made."""
     workspace_root: str | None = None
     model: str | None = None
-    enable_client_tools: bool = False
+    enable_client_tools: bool | None = None
     client: Client | None = None
     thinking_level: ThinkingLevel | None = None
     approval_mode: ApprovalMode | None = None
