@@ -7,6 +7,8 @@ from batten.contract import facts as f
 from batten.contract.facts import Fact
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import ThinkingPiece
+from batten.protocols import json_line
+from batten.protocols.claude import line as claude_line
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
@@ -119,7 +121,10 @@ def test_the_golden_journals_can_be_told_as_frames(name: str) -> None:
 
 
 def test_a_frame_is_one_line_whatever_it_says() -> None:
-    assert encode({"text": "a\nb\r\u2028"}).count(b"\n") == 1
+    frame = {"text": "a\nb\r\x85\u2028\u2029é"}
+    for line in (encode(frame), json_line.encode(frame), claude_line.encode(frame)):
+        assert len(line.decode().splitlines()) == 1
+        assert msgspec.json.decode(line) == frame
 
 
 def test_a_fact_nobody_knows_gives_no_frame() -> None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.depth import is_too_deep
+from batten.contract.envelope import on_one_line
 
 Fault = Literal["too_long", "not_utf8", "too_deep", "not_json", "not_an_object"]
 
@@ -93,4 +94,4 @@ def members_of(head: bytes) -> dict[str, Any]:
 
 def encode(frame: object) -> bytes:
     """A frame as one line, with its newline."""
-    return msgspec.json.encode(frame) + b"\n"
+    return on_one_line(msgspec.json.encode(frame)) + b"\n"

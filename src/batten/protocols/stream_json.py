@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.cutting import cut
+from batten.contract.envelope import on_one_line
 from batten.contract.facts.assistant import MessageBlock, Usage, added
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.contract.outcomes import ENDINGS, Outcome, ending_of
@@ -35,7 +36,7 @@ _BEGINNING = (
 
 
 def encode(frame: Frame) -> bytes:
-    return msgspec.json.encode(frame) + b"\n"
+    return on_one_line(msgspec.json.encode(frame)) + b"\n"
 
 
 class FrameOptions(msgspec.Struct, frozen=True):

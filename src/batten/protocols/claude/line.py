@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import msgspec
 
+from batten.contract.envelope import on_one_line
+
 Frame = dict[str, Any]
 
 LONGEST = 1 << 20
@@ -39,7 +41,7 @@ def encode_whole(frame: Frame, *, seamless: bool = False) -> bytes | None:
 def _encoded(frame: Frame, seamless: bool) -> bytes:
     line = msgspec.json.encode(frame)
     if not seamless:
-        return line
+        return on_one_line(line)
     # The encoder writes no spaces between members, so each one is inside a string.
     return _SPACES.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batten.contract.envelope import on_one_line
 from batten.contract.outcomes import Outcome
 from batten.protocols.maestro import vocabulary
 
@@ -322,17 +323,12 @@ class Error(Message, frozen=True, kw_only=True, tag="error"):
 
 
 _encode = msgspec.json.Encoder().encode
-_ENDS_OF_LINES = tuple((one.encode(), f"\\u{ord(one):04x}".encode()) for one in "\x85\u2028\u2029")
-"""Characters that some readers of lines take for the end of one, and how JSON may write them."""
 
 
 def encode(message: Message) -> bytes:
     """One line. A message that cannot be encoded is replaced by an error."""
     try:
-        line = _encode(message)
-        if not line.isascii():
-            for character, escaped in _ENDS_OF_LINES:
-                line = line.replace(character, escaped)
+        line = on_one_line(_encode(message))
     except (TypeError, ValueError, RecursionError) as error:
         return _refused(message, str(error))
     if len(line) >= LONGEST:
