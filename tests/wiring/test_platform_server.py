@@ -57,6 +57,15 @@ def test_the_server_is_told_whom_it_works_for() -> None:
     }
 
 
+def test_a_launchers_span_names_the_trace() -> None:
+    environ = {
+        "MAESTRO_PLATFORM_MCP_URL": "http://a",
+        "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
+    headers = platform_server(environ)["evalops"]["headers"]
+    assert headers["X-EvalOps-Trace-Id"] == "0af7651916cd43dd8448eb211c80319c"
+
+
 def test_it_is_off_without_an_address_and_by_its_switch() -> None:
     assert platform_server({}) == {}
     manifest = {"MAESTRO_PLATFORM_MCP_MANIFEST_URL": "https://a/.well-known/x.json"}

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from batten.contract.errors import CallerError
 from batten.contract.identity import first, identity_of
+from batten.contract.tracing import caller_of
 
 _PREFIXES = ("MAESTRO_PLATFORM_MCP", "MAESTRO_AGENT_MCP", "MAESTRO_EVALOPS_AGENT_MCP")
 _TOKENS = (
@@ -34,6 +35,8 @@ def platform_server(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     if not url or is_on in ("0", "false", "no", "off"):
         return {}
     identity = identity_of(environ)
+    if (caller := caller_of(identity)) is not None:
+        identity.setdefault("trace_id", caller.trace_id)
     headers = {name: identity[key] for name, key in _HEADERS.items() if identity.get(key)}
     headers["X-EvalOps-Maestro-Surface"] = identity.get("surface", "maestro")
     scopes = (*(f"{one}_SCOPES" for one in _PREFIXES), "MAESTRO_CEREBRO_MCP_SCOPES")
