@@ -59,6 +59,7 @@ def test_values_assigned_to_names_that_say_so_are_found(text: str, redacted: str
     [
         "def login(user: str, password: str) -> Token:",
         "token = next(tokens)",
+        "token = basic éééééééé",
         "max_tokens: 8192, input_tokens=120",
         "login(password=password, token=self.token)",
         'payload["token"] = make_token(user)',

@@ -365,16 +365,13 @@ async def test_without_a_stream_the_error_says_so_and_nothing_is_lost(tmp_path: 
         await transport.aclose()
 
 
-@pytest.mark.parametrize(
-    "said", [b"ok", b"null", b"{}", b'{"stream":"X","seq":"1"}', b'{"error":3}']
-)
-async def test_an_answer_of_somebody_else_is_no_acknowledgement(
-    tmp_path: Path, said: bytes
-) -> None:
+async def test_an_answer_of_somebody_else_is_no_acknowledgement(tmp_path: Path) -> None:
     """Any subscriber of a subject can answer what is published there."""
+    answers = [b"ok", b"null", b"{}", b'{"stream":"X","seq":"1"}', b'{"error":3}']
+    waiting = iter(answers)
 
     async def respond(message: Any) -> None:
-        await message.respond(said)
+        await message.respond(next(waiting))
 
     async with nats_server(tmp_path) as server:
         other = await server.connected()
@@ -382,11 +379,12 @@ async def test_an_answer_of_somebody_else_is_no_acknowledgement(
         await other.flush()
         transport = BusTransport(Credentials(server.url))
         message = Message(message_id="m", run_id="r", type="maestro.x", occurred_at="", body=b"{}")
-        attempt = await transport.send(message)
+        for _ in answers:
+            attempt = await transport.send(message)
+            assert attempt.result == "retry"
+            assert "does not answer as JetStream does" in attempt.problem
         await transport.aclose()
         await other.close()
-    assert attempt.result == "retry"
-    assert "does not answer as JetStream does" in attempt.problem
 
 
 async def test_a_token_opens_the_server_and_is_in_no_error(tmp_path: Path) -> None:

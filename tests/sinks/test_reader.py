@@ -222,6 +222,11 @@ async def test_dead_letters_are_listed_replayed_and_dropped(
     assert store.entries() == []
     with pytest.raises(NotFound, match="no message"):
         store.replay([dead[0].id])
+    # Totals only grow, whatever becomes of messages and sinks.
+    kind = reader.sink.name.partition(":")[0]
+    assert store.totals(kind) == {"delivered": 4, "failed": 2}
+    store.remove(reader.sink.name)
+    assert store.totals(kind) == {"delivered": 4, "failed": 2}
 
 
 async def test_a_log_keeps_what_was_delivered_and_tells_it_again(

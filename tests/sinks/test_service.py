@@ -102,6 +102,9 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     assert [one["status"] for one in log] == ["delivered", "delivered"]
     assert log[0]["payload"] == bodies[-1]
     assert (await ask(service, "GET", f"{path}/deliveries?before={10**30}")).status == 400
+    shown = (await ask(service, "GET", "/metrics")).body.decode()
+    assert 'macp_webhook_deliveries_total{status="delivered"} 4' in shown
+    assert 'macp_webhook_deliveries_total{status="failed"} 0' in shown
     older = (await got(service, "GET", f"{path}/deliveries?before={log[1]['id']}"))["data"]
     assert {one["id"] for one in older}.isdisjoint({one["id"] for one in log})
     await got(service, "POST", f"{path}/deliveries/{log[0]['id']}/replay")

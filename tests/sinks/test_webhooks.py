@@ -148,6 +148,23 @@ async def test_filters(
     assert sorted(event for event, _ in events(receiver.taken)) == sorted(expected)
 
 
+async def test_what_a_child_asks_is_told_and_how_it_fares_is_not(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    child = new_run(session_id="chat_1")
+    queued = facts.RunQueued(
+        *("agent_loop", "m", "p", "/w", "in_place", None), parent_run_id="run_1"
+    )
+    asked = facts.ApprovalRequested("appr_1", "call_1", "bash", "?", "ask")
+    answered = facts.ApprovalResolved("appr_1", "approved", "ann", "")
+    blocked = facts.PolicyToolBlocked("call_2", "bash", "never")
+    await journal.create(child, [queued, STARTED, asked, answered, blocked, FINISHED])
+    await told(journal, store, subscription(receiver))
+    assert [event for event, _ in events(receiver.taken)] == [
+        *("approval.requested", "approval.resolved", "policy.tool_blocked"),
+    ]
+
+
 async def test_a_thin_body_has_ids_only_and_questions_suspend_once(
     journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
 ) -> None:

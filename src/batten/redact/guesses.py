@@ -6,7 +6,7 @@ guesses. Values assigned to names of secrets are in `assignments`.
 """
 
 import re
-from binascii import Error, a2b_base64
+from binascii import a2b_base64
 
 from batten.redact.shapes import Accept, Family, Shape, before, compiled, is_mixed, mixed
 
@@ -28,7 +28,7 @@ def is_user_and_password(text: str) -> bool:
     """Whether base64 text decodes to `user:password`."""
     try:
         plain = a2b_base64(text[: len(text) // 4 * 4])
-    except Error:
+    except ValueError:  # not base64, or not even ASCII
         return False
     return compiled(r"[\x20-\x7e]+:[\x20-\x7e]+").fullmatch(plain.decode("latin-1")) is not None
 

@@ -64,6 +64,12 @@ CREATE TABLE IF NOT EXISTS messages (
     problem TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS by_run ON messages (sink, status, run_id, id);
+CREATE TABLE IF NOT EXISTS totals (
+    kind TEXT NOT NULL,
+    status TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (kind, status)
+);
 CREATE TABLE IF NOT EXISTS webhooks (
     id TEXT PRIMARY KEY,
     body BLOB NOT NULL
@@ -263,6 +269,8 @@ class SinkStore:
         """
         with self.writing() as db:
             _renew(db, lease, LEASE_S)
+            _count(db, lease.name, "delivered", delivered)
+            _count(db, lease.name, "failed", sum(entry.status == "dead" for entry in entries))
             for entry in entries:
                 if entry.status == "delivered" and not logs:
                     db.execute("DELETE FROM messages WHERE id = ?", (entry.id,))
@@ -273,6 +281,13 @@ class SinkStore:
                 " problem = coalesce(?, problem) WHERE name = ?",
                 (position, delivered, problem, lease.name),
             )
+
+    def totals(self, kind: str) -> dict[str, int]:
+        """Messages of all sinks of a kind by what became of them, ever: also of sinks and messages
+        that are gone.
+        """
+        rows = self.all("SELECT status, count FROM totals WHERE kind = ?", (kind,))
+        return {"delivered": 0, "failed": 0} | dict(rows)
 
     def due(self, name: str, limit: int) -> list[Entry]:
         """Messages to try now: of each run its oldest pending one, if its time has come."""
@@ -378,6 +393,16 @@ class SinkStore:
                 (len(prefix), prefix, cutoff),
             )
             return db.changes()
+
+
+def _count(db: Database, name: str, status: str, count: int) -> None:
+    """Add to the totals of the kind of a sink: `webhook` of `webhook:ops`."""
+    if count:
+        db.execute(
+            "INSERT INTO totals VALUES (?, ?, ?)"
+            " ON CONFLICT (kind, status) DO UPDATE SET count = count + excluded.count",
+            (name.partition(":")[0], status, count),
+        )
 
 
 def _renew(db: Database, lease: SinkLease, lease_s: float) -> None:

@@ -289,11 +289,7 @@ class PlaneGauges:
         }
 
     def _deliveries(self) -> Mapping[Labels, Number]:
-        rows = [row for row in self._sinks.rows if row.name.startswith("webhook:")]
-        return {
-            (("status", "delivered"),): sum(row.delivered for row in rows),
-            (("status", "failed"),): sum(row.dead for row in rows),
-        }
+        return {(("status", status),): count for status, count in self._sinks.webhooks.items()}
 
 
 def _add_process(metrics: Metrics) -> None:

@@ -15,6 +15,8 @@ class SinkGauges:
         self._home = home
         self._rows: list[SinkRow] = []
         self._end = 0
+        self.webhooks = {"delivered": 0, "failed": 0}
+        """Messages of webhooks by what became of them, when metrics were last asked for."""
 
     def add_to(self, metrics: Metrics) -> None:
         metrics.before(self._look)
@@ -47,11 +49,6 @@ class SinkGauges:
     def _each(self, value: Callable[[SinkRow], Number]) -> Callable[[], Mapping[Labels, Number]]:
         return lambda: {(("sink", row.name),): value(row) for row in self._rows}
 
-    @property
-    def rows(self) -> list[SinkRow]:
-        """The sinks when metrics were last asked for."""
-        return self._rows
-
     async def _look(self) -> None:
         if not SinkStore.exists(self._home):
             self._rows = []
@@ -60,5 +57,6 @@ class SinkGauges:
         store = SinkStore.open(self._home)
         try:
             self._rows = store.sinks()
+            self.webhooks = store.totals("webhook")
         finally:
             store.close()

@@ -49,7 +49,9 @@ _LEFT_OUT = ("identity", "sealed_artifact_id", "whole_artifact_id", "traceback")
 
 
 class WebhookFold:
-    """One run, or a session's own stream. Runs that other runs started are not told."""
+    """One run, or a session's own stream. How runs fare that other runs started is not told; what
+    they ask, what is refused them and what they overspend is.
+    """
 
     def __init__(self, run_id: str, subscription: Subscription) -> None:
         self._wanted = subscription
@@ -132,7 +134,7 @@ class WebhookFold:
     def _is_wanted(self, event: WebhookEvent, outcome: Outcome | None) -> bool:
         wanted = self._wanted
         return (
-            not self._is_child
+            not (self._is_child and event.startswith("run."))
             and (not wanted.events or event in wanted.events)
             and (not wanted.tasks or self._task in wanted.tasks)
             and (not wanted.outcomes or outcome in wanted.outcomes)
