@@ -21,6 +21,8 @@ def test_a_replay_waits_the_distance_by_its_speed_up_to_the_cap(
 def test_the_address_of_a_replay_carries_all_it_was_asked_for() -> None:
     made = replay_descriptor("r", ReplayRequest(mode="step", speed=2, from_seq=3, to_seq=9))
     assert made.stream_url == "/runs/r/replay/stream?mode=step&speed=2&fromSeq=3&toSeq=9"
+    exact = replay_descriptor("r", ReplayRequest(speed=1234567.25 / 2))
+    assert exact.stream_url == "/runs/r/replay/stream?mode=timed&speed=617283.625"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ class ReplayDescriptor(ReplayParameters, frozen=True, kw_only=True):
 
 
 def replay_descriptor(run_id: str, asked: ReplayParameters) -> ReplayDescriptor:
-    given = {"mode": asked.mode, "speed": f"{asked.speed:g}"}
+    given = {"mode": asked.mode, "speed": repr(asked.speed).removesuffix(".0")}
     if asked.from_seq is not UNSET:
         given["fromSeq"] = str(asked.from_seq)
     if asked.to_seq is not UNSET:
