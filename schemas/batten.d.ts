@@ -3220,7 +3220,7 @@ export interface TurnCompletedData {
 
 /**
  * The call produced no whole message. `will_retry`: the turn is retried. Text that had come is
- * kept in `assistant.text_complete`.
+ * kept in `assistant.text_complete`; with the code `worker_lost` it is void.
  */
 export interface TurnFailedData {
   turn_index: number;
