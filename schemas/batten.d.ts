@@ -636,6 +636,8 @@ export interface FeedQuery {
    */
   event_type?: string;
   task_id?: string;
+  /** Only events of this run; their `sequence` is not the cursor of this list. */
+  run_id?: string;
   /** A position: only events stored after it; left out or -1: from the first. */
   after_sequence?: number;
   /** Events in a list: 200 if left out, at most 500. */
