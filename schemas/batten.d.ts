@@ -638,6 +638,8 @@ export interface FeedQuery {
    */
   event_type?: string;
   task_id?: string;
+  /** Only events of this run; their `sequence` is not the cursor of this list. */
+  run_id?: string;
   /** A position: only events stored after it; left out or -1: from the first. */
   after_sequence?: number;
   /** Events in a list: 200 if left out, at most 500. */
@@ -3222,7 +3224,7 @@ export interface TurnCompletedData {
 
 /**
  * The call produced no whole message. `will_retry`: the turn is retried. Text that had come is
- * kept in `assistant.text_complete`.
+ * kept in `assistant.text_complete`; with the code `worker_lost` it is void.
  */
 export interface TurnFailedData {
   turn_index: number;

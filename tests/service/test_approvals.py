@@ -295,10 +295,18 @@ async def test_a_question_of_a_child_run_is_one_of_its_task_and_no_run_continues
     service.stage.scenario([bash("echo ran >> proof", "k")], [say("Done."), end()], name="child")
     turns = ([call("agent", "c", prompt="do it")], [say("Done."), end()])
     model = service.stage.scenario(*turns, name="parent", children={"do it": "child.json"})
-    run = await service.started(model)
-    started = await run.until("tool.started")
-    child = Run(service, run.task_id, started["data"]["child_run_id"])
-    approval = await child.approval()
+
+    async def waiting() -> tuple[Run, Run, Json]:
+        run = await service.started(model)
+        started = await run.until("tool.started")
+        child = Run(service, run.task_id, started["data"]["child_run_id"])
+        return run, child, await child.approval()
+
+    # A child is not parked: its worker ends it, and the answer waits for that.
+    run, child, approval = await waiting()
+    assert (await run.resolve(approval["id"], "reject")).status == 200
+    assert (await child.now())["last_error"] == "approval rejected"
+    run, child, approval = await waiting()
     assert (await run.task())["pending_approval_count"] == 1
     assert (await run.resolve(approval["id"], "approve")).status == 200
     assert (await run.ended())["status"] == "completed"

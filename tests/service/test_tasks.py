@@ -227,6 +227,11 @@ async def test_the_feed_of_a_type_or_a_task_has_all_of_it_and_nothing_else(
     assert {event["type"] for event in finished} == {"run.finished"}
     whole = await listed(f"task_id={runs[1].task_id}")
     assert whole == await runs[1].events()
+    assert await listed(f"run_id={runs[2].run_id}") == await runs[2].events()
+    ended = await listed(f"run_id={runs[1].run_id}&event_type=tool.shell.exited,run.finished")
+    assert [event["type"] for event in ended] == ["tool.shell.exited", "run.finished"]
+    assert {event["run_id"] for event in ended} == {runs[1].run_id}
+    assert await listed(f"run_id={runs[1].run_id}&task_id={runs[0].task_id}") == []
     both = await listed(f"task_id={runs[1].task_id}&event_type=run.queued,run.finished")
     assert both == [event for event in whole if event["type"] in ("run.queued", "run.finished")]
     assert await listed("event_type=gap.events_pruned") == []

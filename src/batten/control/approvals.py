@@ -87,7 +87,8 @@ async def answer_approval(tasks: Tasks, task_id: str, request_id: str, answer: A
     """Answer a request; the first answer counts.
 
     Raises `Conflict` (`already_resolved`) that names who answered before and how, or for a run that
-    has ended. A parked run is queued again, or ended by a rejection that halts it.
+    has ended. A parked run is queued again, or ended by a rejection that halts it. The ending of
+    one that its worker was about to park is waited for, as that of a cancel.
     """
     asking = await find_approval(tasks, task_id, request_id)
     if is_overdue(asking.row):
@@ -108,6 +109,8 @@ async def answer_approval(tasks: Tasks, task_id: str, request_id: str, answer: A
         grant=_grant(asking, answer) if is_approval else "",
         role=OPERATOR,
     )
+    if is_approval and answer.halt and not answer.granted:
+        await tasks.settled(task_id, asking.run.run_id)
     return await find_approval(tasks, task_id, request_id)
 
 

@@ -33,7 +33,7 @@ class TurnCompleted(Fact, frozen=True):
 
 class TurnFailed(Fact, frozen=True):
     """The call produced no whole message. `will_retry`: the turn is retried. Text that had come is
-    kept in `assistant.text_complete`."""
+    kept in `assistant.text_complete`; with the code `worker_lost` it is void."""
 
     TYPE = "turn.failed"
     turn_index: int

@@ -56,6 +56,8 @@ class FeedQuery(Struct, frozen=True, kw_only=True):
     """Types to return, separated by commas. Events of sessions and tasks, which belong to no run,
     are returned only if their type is named here."""
     task_id: Line | UnsetType = UNSET
+    run_id: Line | UnsetType = UNSET
+    """Only events of this run; their `sequence` is not the cursor of this list."""
     after_sequence: Cursor | UnsetType = UNSET
     """A position: only events stored after it; left out or -1: from the first."""
     limit: Limit | UnsetType = UNSET

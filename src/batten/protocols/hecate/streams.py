@@ -70,8 +70,11 @@ class FeedFilter(Struct, frozen=True):
     types: frozenset[str] = frozenset()
     """Empty: every type, except in streams of sessions, which are no runs."""
     task_id: str = ""
+    run_id: str = ""
 
     def admits(self, stored: StoredLike) -> bool:
+        if self.run_id and stored.run_id != self.run_id:
+            return False
         if self.types:
             if stored.type not in self.types:
                 return False

@@ -106,7 +106,7 @@ async def feed(call: Call) -> Reply:
     query: FeedQuery = call.query
     start = cursors.position_of(cursors.start_of(query.after_sequence, call.last_event_id))
     limit = page_size(query.limit, _USUAL_FEED, _MOST)
-    chosen = streams.FeedFilter(types_of(query), query.task_id or "")
+    chosen = await _chosen(service.journal, query)
     found: list[StoredLike] = []
     position, is_end = start, False
     for _ in range(_STRETCHES):
@@ -123,6 +123,15 @@ async def feed(call: Call) -> Reply:
         found = found[:limit]
         position = found[-1].position
     return Reply(streams.feed_list(found, position if position > start else None))
+
+
+async def _chosen(journal: Journal, query: FeedQuery) -> streams.FeedFilter:
+    """What a query selects. The facts of a task have an index: a run is looked for among them."""
+    task_id, run_id = query.task_id or "", query.run_id or ""
+    if run_id and not task_id:
+        row = await journal.run(run_id)
+        task_id = "" if row is None else row.task_id or ""
+    return streams.FeedFilter(types_of(query), task_id, run_id)
 
 
 class _Stretch(Struct, frozen=True):
@@ -175,7 +184,7 @@ async def feed_stream(call: Call) -> Stream:
     service: Service = call.service
     query: FeedQuery = call.query
     start = cursors.position_of(cursors.start_of(query.after_sequence, call.last_event_id))
-    chosen = streams.FeedFilter(types_of(query), query.task_id or "")
+    chosen = await _chosen(service.journal, query)
     last = await service.journal.position()
     base = max(min(start, last), last - _LATELY)
     origin = _FeedFrames(service.journal, chosen)
