@@ -8,7 +8,9 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-settings.register_profile("unhurried", deadline=None)
+from tests.examples import examples
+
+settings.register_profile("unhurried", deadline=None, max_examples=examples(100))
 settings.load_profile("unhurried")
 # Started by nohup, or behind a shell's back, we would hand on that these signals are ignored, to
 # programs that then ignore them.
