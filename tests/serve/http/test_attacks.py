@@ -233,7 +233,7 @@ async def test_connections_beyond_the_limit_wait_until_idle_ones_are_closed(
 @settings(
     max_examples=examples(60),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 async def test_damaged_requests_are_answered_or_cut_and_crash_nothing(
