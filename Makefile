@@ -61,8 +61,10 @@ collect:
 test: check
 	$(BIN)/python -m pytest -m "not soak" --numprocesses $(JOBS) --dist loadfile
 
+soak: export BATTEN_SOAK = 1
 soak: setup
 	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800
+	$(BIN)/python -m pytest -m "hypothesis and not soak"
 
 bench: setup
 	$(BIN)/python -m bench

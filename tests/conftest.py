@@ -6,9 +6,16 @@ import time
 from typing import Protocol
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("unhurried", deadline=None)
+from tests.examples import examples
+
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 # Started by nohup, or behind a shell's back, we would hand on that these signals are ignored, to
 # programs that then ignore them.

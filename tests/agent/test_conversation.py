@@ -92,7 +92,10 @@ def test_settling_twice_changes_nothing(script: Script) -> None:
     assert conversation.messages == once
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(scripts())
 def test_facts_read_back_from_a_journal_give_the_same_conversation(
     tmp_path: Path, script: Script

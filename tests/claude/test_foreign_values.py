@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.agent.stage import Stage, bash, call, say
 from tests.claude.process import Json, Process, request, started, success
+from tests.examples import examples
 
 LENT = ["--mcp-config", json.dumps({"mcpServers": {"calc": {"type": "sdk", "name": "calc"}}})]
 ASKS = ["--permission-prompt-tool", "stdio"]
@@ -122,7 +123,9 @@ def test_no_answer_ends_us_and_each_prompt_has_one_result(stage: Stage) -> None:
     with started(stage, *turn * 300, flags=flags) as ours:
         ours.request("r1", "initialize", hooks=hooks)
 
-        @settings(max_examples=50, deadline=None, database=None, suppress_health_check=SLOW)
+        @settings(
+            max_examples=examples(50), deadline=None, database=None, suppress_health_check=SLOW
+        )
         @given(ANSWERS, JSON)
         def converse(answers: dict[str, list[tuple[Any, Any]]], odd: Any) -> None:
             replies = {kind: cycle(given) for kind, given in answers.items()}

@@ -100,7 +100,9 @@ def _assert_agreement(said: Said, outcome: Outcome, turns: int) -> None:
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(st.sampled_from(list(PASSES.values())), max_size=3),

@@ -14,6 +14,7 @@ from batten.coordination.registry import BUILT_IN, ModeRegistry, PolicyRegistry
 from batten.coordination.rejection import Rejection
 from tests.coordination.given import NOW_MS, SESSION_ID
 from tests.coordination.test_conformance import picture
+from tests.examples import examples
 
 SENDERS = ("lead", "ann", "ben", "outsider", "")
 IDS = ("x1", "x2", "")
@@ -130,7 +131,7 @@ def is_entitled(engine: Engine, sender: str, who: str) -> bool:
 
 @pytest.mark.parametrize("mode", list(RULES))
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_engine_accepts_only_what_its_table_allows_and_replays_equal(
     mode: str, data: st.DataObject
 ) -> None:

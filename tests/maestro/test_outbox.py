@@ -35,6 +35,7 @@ from batten.protocols.maestro.roster import NO_SUBSCRIPTION
 from batten.protocols.maestro.subscription import Subscription
 from batten.protocols.maestro.vocabulary import Notification
 from batten.serve.maestro.outbox import MOST_KEPT, MOST_UNREAD, Mailbox, Outbox
+from tests.examples import examples
 from tests.maestro.schemas import PRESENT, Published
 from tests.protocols.sharing import Shared, snapshot_at
 
@@ -450,7 +451,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=40), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_reader_however_slow_hears_anything_twice_or_out_of_order_or_misses_it_unsaid(
     plan: list[tuple[str, int]], ring: int, room: int, start: int
 ) -> None:
@@ -495,7 +496,7 @@ async def _played(plan: list[tuple[str, int]], ring: int, room: int, start: int)
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_however_far_a_reader_falls_behind_it_is_reset_once_before_anything_newer(
     bursts: list[int], room: int
 ) -> None:

@@ -15,6 +15,7 @@ from batten.models.connection import MAX_HEAD
 from batten.models.contract import Done, ModelEvent
 from batten.models.http import HttpClient, Timeouts
 from batten.models.registry import open_model
+from tests.examples import examples
 from tests.models.calls import FAST, ask, converse, done, failure, gather
 from tests.models.server import Fault, ModelServer, Reply, Step, answer, cut, head, refusal
 from tests.models.wire import anthropic_turn
@@ -343,7 +344,7 @@ def test_however_the_connection_cuts_the_answer_the_events_are_the_same(
     assert cut_up == whole
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_damaged_byte_of_the_connection_is_a_provider_error_or_other_data(
     data: st.DataObject,

@@ -15,6 +15,7 @@ from batten.models.google import GoogleDialect
 from batten.models.ollama import OllamaDialect
 from batten.models.openai_chat import ChatDialect
 from batten.models.openai_responses import ResponsesDialect
+from tests.examples import examples
 from tests.models.calls import fold
 from tests.models.wire import (
     anthropic_block,
@@ -113,7 +114,7 @@ def test_however_the_bytes_are_cut_the_events_are_the_same(name: str, cuts: list
 
 
 @names
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
 def test_a_damaged_byte_is_a_provider_error_or_other_data(name: str, data: st.DataObject) -> None:
     wire = bytearray(STREAMS[name][1])

@@ -20,6 +20,7 @@ from batten.protocols.maestro.hosted import ConnectAsk, SubscribeAsk
 from batten.protocols.maestro.incoming import Prompt
 from batten.protocols.maestro.snapshot import RuntimeState
 from batten.protocols.maestro.vocabulary import Role
+from tests.examples import examples
 from tests.protocols.sharing import Shared
 
 PROMPT = Prompt(content="go on")
@@ -147,4 +148,4 @@ class Crowd(RuleBasedStateMachine):
 
 
 TestCrowd = Crowd.TestCase
-TestCrowd.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCrowd.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -7,6 +7,7 @@ from batten.redact.known import KnownValues
 from batten.redact.redactor import Redactor
 from batten.redact.secrets import known_values
 from batten.redact.stream import StreamRedactor
+from tests.examples import examples
 from tests.redact.planted import FRAGMENTS, HEX, MIXED
 
 ENVIRON = {
@@ -55,7 +56,7 @@ def plain_search(text: str, start: int) -> tuple[set[tuple[int, int]], int]:
     return spans, next(begun, len(text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(texts, st.integers(0, 40))
 def test_values_are_found_as_a_plain_search_finds_them(text: str, start: int) -> None:
     start = min(start, len(text))
@@ -64,7 +65,7 @@ def test_values_are_found_as_a_plain_search_finds_them(text: str, start: int) ->
     assert set(KNOWN.search(text, start, final=True)[0]) == set(spans)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(texts, st.sampled_from(REDACTORS), st.data())
 def test_a_text_cut_anywhere_gives_what_the_whole_gives(
     text: str, redactor: Redactor, data: st.DataObject
@@ -82,7 +83,7 @@ mixed_texts = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(mixed_texts, st.sampled_from(REDACTORS), st.integers(1, 40))
 def test_small_pieces_of_shapes_and_values_give_what_the_whole_gives(
     text: str, redactor: Redactor, size: int

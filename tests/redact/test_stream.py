@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from batten.redact.redactor import Redactor, redacted_bytes
 from batten.redact.stream import ByteRedactor, StreamRedactor
+from tests.examples import examples
 from tests.redact.planted import ANTHROPIC, BODY, FRAGMENTS, KNOWN, LINES, PEM, VENDORS
 
 REDACTOR = Redactor(KNOWN)
@@ -20,7 +21,7 @@ def cut(text: str, data: st.DataObject) -> list[str]:
     return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(texts, st.data())
 def test_a_text_cut_anywhere_gives_what_the_whole_gives_and_never_shows_a_known_value(
     text: str, data: st.DataObject
@@ -33,14 +34,14 @@ def test_a_text_cut_anywhere_gives_what_the_whole_gives_and_never_shows_a_known_
     assert shown + stream.flush() == REDACTOR.text(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(texts)
 def test_a_text_that_arrives_letter_by_letter_gives_what_the_whole_gives(text: str) -> None:
     stream = StreamRedactor(REDACTOR)
     assert "".join(map(stream.feed, text)) + stream.flush() == REDACTOR.text(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(texts.map(str.encode) | st.binary(max_size=6), max_size=6), st.data())
 def test_bytes_cut_inside_characters_give_what_the_whole_gives(
     parts: list[bytes], data: st.DataObject
@@ -115,7 +116,7 @@ key_texts = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(key_texts, st.data())
 def test_keys_cut_anywhere_give_what_the_whole_gives(text: str, data: st.DataObject) -> None:
     stream = StreamRedactor(REDACTOR)

@@ -20,6 +20,7 @@ from batten.serve.http.openapi import openapi
 from batten.serve.http.published import published_runner
 from batten.serve.http.runner.surface import ABOUT
 from tests.agent.stage import Stage
+from tests.examples import examples
 from tests.runner.remote import KEY, PATIENCE_S, WELL_KNOWN, RunnerProcess
 from tests.runner.test_http import CONNECTIONS, HERE, NAMED, start
 from tests.serve.http.fuzzing import (
@@ -143,12 +144,12 @@ def fuzzed(running: Running, label: str, count: int, **more: Any) -> None:
 
 @pytest.mark.parametrize("label", [label for label in OPERATIONS if label != DRAIN])
 def test_every_answer_is_as_documented(running: Running, label: str) -> None:
-    fuzzed(running, label, 40, derandomize=True)
+    fuzzed(running, label, examples(40), derandomize=True)
 
 
 def test_every_answer_to_a_drain_is_as_documented(drained: Running) -> None:
     drained.known()
-    fuzzed(drained, DRAIN, 40, derandomize=True)
+    fuzzed(drained, DRAIN, examples(40), derandomize=True)
 
 
 @pytest.mark.soak

@@ -331,7 +331,7 @@ def test_without_a_workspace_nothing_is_restored(workspace: Path) -> None:
         load("manifest.json", str(workspace / "gone"))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_damaged_byte_is_refused_or_other_data_but_never_a_crash(
     workspace: Path, data: st.DataObject

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batten.serve.lines import Line, Lines, ReadFailed, TooLong
+from tests.examples import examples
 
 MEGABYTE = 1 << 20
 PATIENCE_S = 30
@@ -84,7 +85,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in zip(starts, ends, strict=False) if end > start]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.sampled_from([b"\n", b"a", b"\xff", b"\r\n", b"\0", b"{}", b"x" * 9])).map(
         b"".join

@@ -26,6 +26,7 @@ from batten.serve.http.openapi import openapi
 from batten.serve.http.published import published
 from tests.agent.stage import Stage, bash, call, end, say
 from tests.conftest import Tell
+from tests.examples import examples
 from tests.ports import free_port
 from tests.serve.http.fuzzing import (
     CHECKED,
@@ -174,7 +175,7 @@ def _check_endless(running: Running, case: Case[Any]) -> None:
 
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_answer_is_as_documented(running: Running, label: str) -> None:
-    fuzz(40, lambda data: check(running, OPERATIONS[label], data), derandomize=True)
+    fuzz(examples(40), lambda data: check(running, OPERATIONS[label], data), derandomize=True)
     assert requests.get(f"{running.url}/healthz", timeout=PATIENCE_S).status_code == 200
 
 

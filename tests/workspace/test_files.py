@@ -98,7 +98,7 @@ def test_a_page_is_cut_at_whole_lines_and_a_single_long_line_within(root: Root) 
 
 
 @given(data=st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r"])).map(b"".join))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_pages_laid_end_to_end_are_the_file(root: Root, data: bytes) -> None:
     put(root, "a", data)
     place = root.resolve("a")

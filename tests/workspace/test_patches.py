@@ -13,7 +13,7 @@ from batten.workspace import diff, patches
 from batten.workspace.patches import BaseChanged, PatchBody
 from batten.workspace.root import Root
 
-shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 contents = st.none() | st.binary(max_size=200)
 lines = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\r\n", b"\n", b"d"]), max_size=40).map(
     b"".join

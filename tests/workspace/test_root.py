@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from batten.contract.errors import BattenError, CallerError, NotFound, Refused
 from batten.workspace import files
 from batten.workspace.root import ResolvedPath, Root, parent_of
+from tests.examples import examples
 
 
 @pytest.fixture
@@ -146,7 +147,10 @@ names = st.sampled_from(["..", ".", "", "sub", "outer", "inner", "x", "~", "..x"
 
 
 @given(path=st.lists(names, max_size=8).map("/".join) | st.text(max_size=40))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(300),
+)
 def test_no_path_whatsoever_resolves_outside(root: Root, path: str) -> None:
     for name, target in (("inner", "sub"), ("outer", "../outside"), ("sub/up", "../..")):
         if not os.path.lexists(f"{root.path}/{name}"):

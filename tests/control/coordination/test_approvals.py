@@ -143,12 +143,12 @@ async def test_what_is_not_decided_in_time_is_denied_and_the_run_goes_on(tmp_pat
 async def test_a_question_that_no_worker_looks_after_is_denied_at_its_deadline(
     tmp_path: Path,
 ) -> None:
-    at = place(tmp_path, [NEVER], timeout_s=1)
+    at = place(tmp_path, [NEVER], timeout_s=3)  # enough for its worker to leave before
     async with asyncio.timeout(PATIENCE_S):
         async with at.working(holds_panels=False):
             row = await at.started(touching(tmp_path, "error"))
             request = await asked(at, row)
-        await asyncio.sleep(1)
+        await asyncio.sleep(3)
         assert request.deadline_at is not None
         assert request.deadline_at <= timestamp()
         assert await Reconciler(at.tasks, lambda worker_id: None).reconcile() == 1

@@ -23,6 +23,7 @@ from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from tests.control.coordination.given import SECRET
 from tests.control.observer.elsewhere import DECISION, describe, envelopes
+from tests.examples import examples
 
 HUGE = "\x00é" * 200_000
 
@@ -96,7 +97,10 @@ async def test_a_secret_in_a_field_of_bytes_is_sealed_and_not_shown(kept: Kept) 
     assert fact.detail == {"signalType": "x"}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     message_type=st.sampled_from(("Proposal", "Vote", "Commitment", "Signal", "ToolCall", "?")),
     payload=st.binary(max_size=300) | st.text(max_size=100).map(str.encode),

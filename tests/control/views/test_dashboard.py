@@ -22,6 +22,7 @@ from batten.control.views.listing import RunQuery, read_events, read_runs
 from batten.control.views.store import EventFilter
 from batten.journal.contract import Stored
 from tests.control.views.kept import Read, ask, encoded, stored
+from tests.examples import examples
 from tests.protocols.macp.making import (
     START_NS,
     cancelled,
@@ -260,7 +261,7 @@ READS: tuple[Read, ...] = (
 
 
 @given(facts=feeds(), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 async def test_what_is_kept_and_what_is_not_are_read_as_one(
     facts: Sequence[Stored], data: st.DataObject
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from batten.control.views.folds import STATES, VIEWS, View
 from batten.protocols.macp.messages import TYPES
 from batten.protocols.macp.projection import state_of
+from tests.examples import examples
 from tests.protocols.macp.making import envelopes, observed, said
 
 NAMES = (
@@ -50,7 +51,7 @@ payloads = st.recursive(
     ),
     patterns=st.sampled_from([[], ["A+"]]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_payload_is_folded_and_stored(
     view: View[Any], said_: list[tuple[str, Any]], patterns: list[str]
 ) -> None:

@@ -36,6 +36,7 @@ from tests.contract.journals import envelopes as golden
 from tests.control.coordination.given import open_runtime
 from tests.control.views.sessions import DECISION, play
 from tests.coordination.given import SESSION_ID
+from tests.examples import examples
 from tests.protocols.macp.making import (
     envelopes,
     failed,
@@ -80,7 +81,7 @@ RUNS_TO_FOLD = {name: golden(name) for name in GOLDEN if name not in OF_SESSIONS
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 @given(name=st.sampled_from(sorted(RUNS_TO_FOLD)), cuts=st.lists(st.integers(0, 40), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_fold_stored_anywhere_and_gone_on_with_is_the_fold_of_all(
     view: View[Any], name: str, cuts: list[int]
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batten.serve.http.limits import Limits
+from tests.examples import examples
 from tests.serve.http.test_server import program
 from tests.serve.http.wire import PATIENCE_S, Connection, Toy, request, toy
 
@@ -239,7 +240,9 @@ async def test_connections_beyond_the_limit_wait_until_idle_ones_are_closed(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 async def test_damaged_requests_are_answered_or_cut_and_crash_nothing(
