@@ -7,7 +7,8 @@ from batten.contract import facts as f
 from batten.contract.facts import Fact
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import ThinkingPiece
-from batten.protocols.stream_json import FrameOptions, StreamJson, encode
+from batten.protocols.json_line import encode
+from batten.protocols.stream_json import FrameOptions, StreamJson
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.cli.invoking import Json, Said, Shell, serving
@@ -119,7 +120,9 @@ def test_the_golden_journals_can_be_told_as_frames(name: str) -> None:
 
 
 def test_a_frame_is_one_line_whatever_it_says() -> None:
-    assert encode({"text": "a\nb\r\u2028"}).count(b"\n") == 1
+    frame = {"text": "a\nb\r\u2028c\u2029d\x85e\x0bf\x1cg — \u0385\u2027"}
+    (line,) = encode(frame).decode().splitlines()
+    assert msgspec.json.decode(line) == frame
 
 
 def test_a_fact_nobody_knows_gives_no_frame() -> None:

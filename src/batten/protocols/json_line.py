@@ -93,4 +93,12 @@ def members_of(head: bytes) -> dict[str, Any]:
 
 def encode(frame: object) -> bytes:
     """A frame as one line, with its newline."""
-    return msgspec.json.encode(frame) + b"\n"
+    return unbroken(msgspec.json.encode(frame)) + b"\n"
+
+
+def unbroken(line: bytes) -> bytes:
+    """JSON with every line separator escaped: Node's `readline` splits at U+2028 and U+2029, and
+    Python's `splitlines` at U+0085 too.
+    """
+    line = line.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
+    return line.replace(b"\xc2\x85", rb"\u0085")

@@ -34,10 +34,6 @@ _BEGINNING = (
 """Facts of a run that are stored before its first hook."""
 
 
-def encode(frame: Frame) -> bytes:
-    return msgspec.json.encode(frame) + b"\n"
-
-
 class FrameOptions(msgspec.Struct, frozen=True):
     """Frames that are sent only on request."""
 

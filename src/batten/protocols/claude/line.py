@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import msgspec
 
+from batten.protocols.json_line import unbroken
+
 Frame = dict[str, Any]
 
 LONGEST = 1 << 20
@@ -37,7 +39,7 @@ def encode_whole(frame: Frame, *, seamless: bool = False) -> bytes | None:
 
 
 def _encoded(frame: Frame, seamless: bool) -> bytes:
-    line = msgspec.json.encode(frame)
+    line = unbroken(msgspec.json.encode(frame))
     if not seamless:
         return line
     # The encoder writes no spaces between members, so each one is inside a string.

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.outcomes import Outcome
+from batten.protocols.json_line import unbroken
 from batten.protocols.maestro import vocabulary
 
 LONGEST = 10 * 1024 * 1024
@@ -327,7 +328,7 @@ _encode = msgspec.json.Encoder().encode
 def encode(message: Message) -> bytes:
     """One line. A message that cannot be encoded is replaced by an error."""
     try:
-        line = _encode(message)
+        line = unbroken(_encode(message))
     except (TypeError, ValueError, RecursionError) as error:
         return _refused(message, str(error))
     if len(line) >= LONGEST:
