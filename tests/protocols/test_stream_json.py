@@ -119,6 +119,17 @@ def test_the_golden_journals_can_be_told_as_frames(name: str) -> None:
     assert encode(codec.result()).endswith(b"}\n")
 
 
+def test_the_result_lists_what_commands_left_running(shell: Shell) -> None:
+    said = shell.play(
+        [bash("sleep 61 & echo a")],
+        [say("done")],
+        flags=["--allow", "bash", "--output-format", "json"],
+    )
+    assert said.result["background"] == ["sleep 61"]
+    said = shell.play([say("done")], flags=["--output-format", "json"])
+    assert "background" not in said.result
+
+
 def test_a_frame_is_one_line_whatever_it_says() -> None:
     frame = {"text": "a\nb\r\u2028c\u2029d\x85e\x0bf\x1cg — \u0385\u2027"}
     (line,) = encode(frame).decode().splitlines()
