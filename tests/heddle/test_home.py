@@ -110,6 +110,16 @@ async def test_messages_are_kept_where_heddle_s_programs_look_for_them(stage: St
     assert [message["role"] for message in messages] == ["system", "user", "assistant"]
 
 
+async def test_a_directory_without_room_for_transcripts_is_still_a_config(stage: Stage) -> None:
+    home = a_home(stage)
+    (home / "projects").write_text("a file in the place of a directory")
+    model = stage.scenario([say("x"), end()])
+    environ = {"HEDDLE_HOME": str(home)}
+    async with working(stage, "--model", model, environ=environ) as worker:
+        await worker.ask(init(), "init_ok")
+        assert (await worker.send("s"))[-1]["status"] == "ok"
+
+
 async def test_debugging_tells_of_kinds_and_sizes_but_not_of_content(stage: Stage) -> None:
     log = stage.directory / "debug.log"
     environ = {"HEDDLE_DEBUG": "1", "HEDDLE_DEBUG_FILE": str(log)}

@@ -7,9 +7,8 @@ from batten.contract import facts as f
 from batten.contract.facts import Fact
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import ThinkingPiece
-from batten.protocols import json_line
-from batten.protocols.claude import line as claude_line
-from batten.protocols.stream_json import FrameOptions, StreamJson, encode
+from batten.protocols.json_line import encode
+from batten.protocols.stream_json import FrameOptions, StreamJson
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.cli.invoking import Json, Said, Shell, serving
@@ -120,11 +119,21 @@ def test_the_golden_journals_can_be_told_as_frames(name: str) -> None:
     assert encode(codec.result()).endswith(b"}\n")
 
 
+def test_the_result_lists_what_commands_left_running(shell: Shell) -> None:
+    said = shell.play(
+        [bash("sleep 61 & echo a")],
+        [say("done")],
+        flags=["--allow", "bash", "--output-format", "json"],
+    )
+    assert said.result["background"] == ["sleep 61"]
+    said = shell.play([say("done")], flags=["--output-format", "json"])
+    assert "background" not in said.result
+
+
 def test_a_frame_is_one_line_whatever_it_says() -> None:
-    frame = {"text": "a\nb\r\x85\u2028\u2029é"}
-    for line in (encode(frame), json_line.encode(frame), claude_line.encode(frame)):
-        assert len(line.decode().splitlines()) == 1
-        assert msgspec.json.decode(line) == frame
+    frame = {"text": "a\nb\r\u2028c\u2029d\x85e\x0bf\x1cg — \u0385\u2027"}
+    (line,) = encode(frame).decode().splitlines()
+    assert msgspec.json.decode(line) == frame
 
 
 def test_a_fact_nobody_knows_gives_no_frame() -> None:

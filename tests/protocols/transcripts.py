@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from batten.protocols.stream_json import encode
+from batten.protocols.json_line import encode
 from tests.cli.invoking import Json, Shell
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -186,7 +186,8 @@ def see_through(
 def _give_up_early(renderer: Renderer, output: Output) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())  # first: another one may follow
     warn("cancelled: before the run began")
-    return give_up(renderer, output, "cancelled", "cancelled at the start")
+    code = give_up(renderer, output, "cancelled", "cancelled at the start")
+    return report_unwritten(output, code)
 
 
 async def _to_the_end(invocation: "Invocation", leave: Callable[[int], object] | None) -> int:

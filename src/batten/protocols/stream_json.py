@@ -12,7 +12,6 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.cutting import cut
-from batten.contract.envelope import on_one_line
 from batten.contract.facts.assistant import MessageBlock, Usage, added
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.contract.outcomes import ENDINGS, Outcome, ending_of
@@ -33,10 +32,6 @@ _BEGINNING = (
     facts.ArtifactCreated,
 )
 """Facts of a run that are stored before its first hook."""
-
-
-def encode(frame: Frame) -> bytes:
-    return on_one_line(msgspec.json.encode(frame)) + b"\n"
 
 
 class FrameOptions(msgspec.Struct, frozen=True):
@@ -83,6 +78,8 @@ class StreamJson:
         self.outcome: Outcome | None = None
         """The outcome of the last run; None before its terminal fact."""
         self._error = ""
+        self._background: list[str] = []
+        """Commands that were left running by calls of completed runs."""
 
     def user(self, text: str) -> list[Frame]:
         """Start a run with this message; returns its frame if requested."""
@@ -225,6 +222,8 @@ class StreamJson:
         frame["permission_denials"] = list(self._denials)
         if self._hooks:
             frame["hooks"] = self._hooks
+        if self._background:
+            frame["background"] = self._background
         if not durable:
             frame["durable"] = False
         return frame
@@ -352,6 +351,8 @@ class StreamJson:
         self._inputs.clear()
         if isinstance(fact, facts.RunFailed):
             self._error = end.message
+        elif isinstance(fact, facts.RunFinished) and fact.background is not UNSET:
+            self._background += fact.background
 
 
 def init_frame(**fields: Any) -> Frame:

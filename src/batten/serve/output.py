@@ -6,6 +6,7 @@ frame goes out even when the loop is blocked. The queue is bounded; the journal 
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -124,12 +125,15 @@ class Output:
         self.closed = False
         self._error = ""
         """Why nothing more can be written."""
+        self._has_written = False
+        self._is_lost = False
+        """Whether the reader closed before it had everything."""
 
     @property
     def problem(self) -> str:
         """Why not everything was written; empty if it was."""
         if self.closed:
-            return self._error or "it is closed"
+            return self._error or "it is closed" if self._is_lost else ""
         return "" if self.is_empty else f"its reader took nothing for {self.stalled_s:.0f} s"
 
     def on_closed(self, call: Callable[[], object]) -> None:
@@ -148,6 +152,10 @@ class Output:
 
         def call() -> None:
             loop.remove_reader(self._descriptor)
+            with self._lock:
+                self._is_lost = self._is_lost or self.waiting > 0 or not self._has_written
+                self._error, self.closed = os.strerror(errno.EPIPE), True
+            self._wake()
             gone()
 
         loop.add_reader(self._descriptor, call)
@@ -155,6 +163,7 @@ class Output:
     def write(self, frame: bytes) -> None:
         """Queue a frame, from any thread. Frames are dropped once the reader has closed."""
         if self.closed or not frame:
+            self._is_lost = self._is_lost or bool(frame)
             return
         if self._is_plain:
             frame = plain(frame.decode(errors="replace")).encode(errors="replace")
@@ -266,6 +275,7 @@ class Output:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _wrote(self, size: int) -> None:
+        self._has_written = True
         self.waiting -= size
         self._progress_at = time.monotonic()
 
@@ -307,7 +317,7 @@ class Output:
                 continue
             except OSError as error:
                 self._error = error.strerror or str(error)
-                self.closed = True
+                self.closed = self._is_lost = True
                 if self._on_closed is not None:
                     self._on_closed()
                 break

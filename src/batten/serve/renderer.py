@@ -12,7 +12,8 @@ from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
-from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
+from batten.protocols.json_line import encode
+from batten.protocols.stream_json import FrameOptions, StreamJson, init_frame
 from batten.serve.output import Output
 from batten.serve.words import Redact, without_tokens
 

@@ -185,7 +185,7 @@ class Stdio:
         if self._guard is not None:
             self._guard.finishing(outcome)
         await self.output.drained(STALLED_S)
-        if self.output.closed or not self.output.is_empty:
+        if self.output.problem:
             code = code or 1  # the client did not receive the result
         if self._guard is not None:
             self._guard.leave(code)

@@ -39,9 +39,9 @@ def encode_whole(frame: Frame, *, seamless: bool = False) -> bytes | None:
 
 
 def _encoded(frame: Frame, seamless: bool) -> bytes:
-    line = msgspec.json.encode(frame)
+    line = on_one_line(msgspec.json.encode(frame))
     if not seamless:
-        return on_one_line(line)
+        return line
     # The encoder writes no spaces between members, so each one is inside a string.
     return _SPACES.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
 

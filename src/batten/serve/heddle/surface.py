@@ -388,7 +388,8 @@ def _hooks(
 def _transcript(opening: Opening, opened: "OpenedSession", home: Home) -> "TranscriptFile | None":
     """Start the transcript that the client requested, or the one in Heddle's directory."""
     given, session_id = opening.later.runtime, opening.correlation.session_id
-    path = None if given is None else runtime.transcript_path(given, session_id)
+    requested = None if given is None else runtime.transcript_path(given, session_id)
+    path = requested
     if path is None and not opening.is_isolated:
         path = home.transcript_path(opened.session.deps.workspace_path, session_id)
     if path is None:
@@ -406,4 +407,10 @@ def _transcript(opening: Opening, opened: "OpenedSession", home: Home) -> "Trans
         at=timestamp(),
         system=deps.redactor.text(opening.config.system_prompt),
     )
-    return TranscriptFile(path, lines)
+    try:
+        return TranscriptFile(path, lines)
+    except CallerError as error:
+        if requested is not None:
+            raise
+        say(f"batten: {error}")  # the directory may hold a config alone, and be read-only
+        return None
