@@ -91,6 +91,7 @@ async def test_a_receiver_gets_the_documented_bodies_signed(tmp_path: Path) -> N
         assert failed["data"]["error"]
 
 
+@pytest.mark.own_service
 async def test_d33_a_page_of_the_audit_log_says_its_limit_and_offset(service: Service) -> None:
     for number in range(3):
         body = {"url": f"https://example.com/{number}", "secret": "hmac-secret"}
