@@ -1,5 +1,6 @@
 """Batches: many runs in one request, and each message with an outcome of its own."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from batten.journal.sqlite import SqliteJournal
 from batten.sinks.contract import Attempt, Message
 from batten.sinks.otel.environment import OtelTarget
 from batten.sinks.otel.transport import OtelTransport
-from batten.sinks.running import Pace, open_reader
+from batten.sinks.running import Lag, Sinks, open_reader
 from batten.sinks.store import SinkStore
 from tests.journal.given import FINISHED, STARTED, called, new_run
 from tests.sinks.http_receiver import HttpReceiver, Received, http_receiver
@@ -182,14 +183,34 @@ async def test_a_receiver_of_batches_that_takes_nothing_is_tried_with_one_messag
     assert {run: receiver.of(run) for run in runs} == {run: [0, 1, 2, 3, 4] for run in runs}
 
 
-def test_a_reader_rests_while_runs_append_unless_it_would_fall_behind() -> None:
-    used = iter((0.0, 0.01, 0.02, 0.03, 0.04, 0.05))
-    pace = Pace(1000, lambda: next(used))
-    found = [
-        pace.rest_s(1128, 0.0),  # nothing is appended
-        pace.rest_s(1256, 10.0),  # a twentieth of a core is enough
-        pace.rest_s(1384, 400.0),  # it still reads twice of what is appended
-        pace.rest_s(1512, 10_000.0),  # more is appended than it can read
-        pace.rest_s(1512, 10.0),  # it only tried messages again
-    ]
-    assert [round(one, 3) for one in found] == [0.0, 0.19, 0.15, 0.0, 0.0]
+def test_readers_fall_behind_when_many_facts_wait_and_more_each_time() -> None:
+    now = 0.0
+    lag = Lag(lambda: now)
+    found: list[bool] = []
+    for end, reached in (
+        (100_000, 0),  # a first look tells nothing
+        (100_500, 900),  # it gains
+        (102_000, 1_000),  # more was appended than read
+        (102_500, 101_900),  # it has nearly caught up
+        (103_300, 102_400),  # few facts wait
+    ):
+        now += 1.0
+        found.append(lag.grows(end, [reached, end]))
+        assert lag.grows(end + 10_000, [reached]) is found[-1]  # not compared again yet
+    assert found == [False, False, True, False, False]
+
+
+async def test_sinks_work_slowly_only_while_runs_append(
+    journal: SqliteJournal, store: SinkStore
+) -> None:
+    receiver = BatchReceiver()
+    sinks = Sinks(journal, store, lambda: [sink(receiver)])
+    assert not sinks.has_time()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        telling = group.create_task(sinks.run())
+        run = await run_of(journal)
+        while not sinks.has_time() or receiver.of(run) != list(range(5)):
+            await asyncio.sleep(0.01)
+        while sinks.has_time():
+            await asyncio.sleep(0.1)
+        telling.cancel()

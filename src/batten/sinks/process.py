@@ -4,7 +4,8 @@ import asyncio
 import os
 import selectors
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -26,6 +27,11 @@ from batten.sinks.wanted import has_sinks
 _LOOK_EVERY_S = 1.0
 _NICENESS = 10
 """Where there is no idle class."""
+_SLICE_S = 0.00025
+"""CPU time that is used at a stretch beside runs, about: rounds of the loop are not cut."""
+_REST = 5.0
+"""The rest after it, in terms of what was used."""
+_LONGEST_REST_S = 0.1
 _STOP_S = 1.0
 """In the idle class it may not get to its end while all cores are busy, and it loses nothing if it
 is killed: what was on its way is sent again."""
@@ -67,8 +73,9 @@ def read_until_stopped(
     # Importing it takes minutes in the idle class while all cores are busy.
     import_module("batten.tools.guard")
     give_way()
-    with asyncio.Runner(loop_factory=_loop) as runner:
-        runner.run(_read(home, environ, settings, parent_pipe, since))
+    selector = _RestingSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        runner.run(_read(home, environ, settings, parent_pipe, since, selector))
 
 
 async def _read(
@@ -77,6 +84,7 @@ async def _read(
     settings: SinkSettings,
     parent_pipe: int | None,
     since: str | None,
+    selector: "_RestingSelector",
 ) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -93,7 +101,9 @@ async def _read(
     try:
         begin_at = None if since is None else await position_before(journal, since)
         configured = partial(configured_sinks, settings, environ, store, home)
-        await Sinks(journal, store, configured, begin_at).run()
+        sinks = Sinks(journal, store, configured, begin_at)
+        selector.has_time = sinks.has_time
+        await sinks.run()
     except asyncio.CancelledError:
         return
     finally:
@@ -114,19 +124,25 @@ def give_way() -> None:
             os.nice(_NICENESS)
 
 
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.SelectorEventLoop(_YieldingSelector())
+class _RestingSelector(selectors.DefaultSelector):
+    """Rests between rounds of the loop while runs append, and always offers the core to others.
 
-
-class _YieldingSelector(selectors.DefaultSelector):
-    """Offers the core to others before each round of the loop.
-
-    A scheduler may also let an idle thread have its turn when another one goes to sleep, and then
-    for milliseconds: an append that began meanwhile waited for them.
+    What works for milliseconds on the core beside an append slows all of it: they share caches and
+    more. In slices that are shorter than an append the same work goes unnoticed. A scheduler may
+    also let an idle thread have its turn when another one goes to sleep, and then for milliseconds.
     """
 
+    has_time: Callable[[], bool] = bool
+    """Whether to rest now."""
+    _used_s = 0.0
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        os.sched_yield()
+        used_s = time.thread_time() - self._used_s
+        if used_s > _SLICE_S and self.has_time():
+            time.sleep(min(_REST * used_s, _LONGEST_REST_S))
+            self._used_s = time.thread_time()
+        else:
+            os.sched_yield()
         return super().select(timeout)
 
 

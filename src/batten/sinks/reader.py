@@ -47,9 +47,9 @@ class SinkReader:
         self._pause_until = 0.0
         self._rounds = 0
 
-    async def step(self) -> float | None:
-        """Do the next round. Returns the seconds until there is more to do; 0 for at once, None
-        for not before the next wake-up: facts that came during the round wait for it.
+    async def step(self, most: int = PAGE) -> float | None:
+        """Do the next round, of so many facts. Returns the seconds until there is more to do; 0 for
+        at once, None for not before the next wake-up: facts that came meanwhile wait for it.
         """
         now = self._store.now()
         if now < self._pause_until:
@@ -60,10 +60,10 @@ class SinkReader:
             await self._round(_lanes(entries), width)
             return 0.0
         if self._store.pending(self.sink.name) < self.sink.max_pending:
-            page = await self._journal.feed(after=self.position, limit=PAGE)
+            page = await self._journal.feed(after=self.position, limit=most)
             if page:
                 await self._tell(page, width)
-            if len(page) == PAGE:
+            if len(page) == most:
                 return 0.0
         soonest = self._store.next_at(self.sink.name)
         return None if soonest is None else max(0.0, soonest - self._store.now())
@@ -128,6 +128,11 @@ class SinkReader:
         self._rounds += 1
         if self.sink.logs and self._rounds % _TRIM_EVERY == 0:
             self._store.trim(self.sink.name)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its receiver took nothing when it was last tried."""
+        return self._failed_rounds > 0
 
     def _connected(self) -> Transport:
         if self._transport is None:

@@ -9,20 +9,19 @@ from contextlib import aclosing, suppress
 from batten.contract.errors import BattenError, Conflict, FenceLost, JournalError
 from batten.journal.contract import Journal
 from batten.sinks.contract import LEASE_S, Sink
-from batten.sinks.reader import SinkReader
+from batten.sinks.reader import PAGE, SinkReader
 from batten.sinks.store import SinkStore
 
 _LOOK_EVERY_S = 1.0
 """How often to look for sinks that came, changed or went, and for leases that became free."""
 _GATHER_S = 0.05
-_LONGEST_GATHER_S = 1.0
-"""How long facts gather before readers look again: at least, and at most."""
+"""How long facts gather before readers look again."""
 _QUIET_S = 2.0
 """How long there is no fact before the next one is awaited instead of looked for."""
-_REST = 19.0
-"""Rests while runs append, in terms of the CPU time used: a twentieth of a core is used."""
-_AHEAD = 2.0
-"""A reader that catches up rests only as long as it reads so many times what runs append."""
+_FEW = 8
+"""Facts of a round while runs append: parts of a round cannot rest."""
+_MANY = 1000
+"""Facts that may wait for a reader without hurry."""
 
 _log = logging.getLogger("batten.sinks")
 
@@ -37,44 +36,30 @@ class Wakeups:
     doubled the time that its own appends took.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        cpu: Callable[[], float] = time.process_time,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._cpu = cpu
-        self._clock = clock
         self._waiting: set[asyncio.Event] = set()
         self.position = 0
         """The end of the journal, as it was last seen."""
-        self.rate = 0.0
-        """Facts a second that runs append."""
+        self.is_fed = False
+        """Whether runs append now."""
 
     async def run(self) -> None:
         """Until cancelled."""
         self.position = await self._journal.position()
         while True:
+            self.is_fed = False
             async with aclosing(self._journal.follow_feed(after=self.position)) as pages:
                 await anext(pages, None)
-            await self._look_until_quiet()
-
-    async def _look_until_quiet(self) -> None:
-        used_s, seen_at = self._cpu(), self._clock()
-        quiet_s = 0.0
-        while quiet_s < _QUIET_S:
-            position, now = await self._journal.position(), self._clock()
-            grown, self.position = position - self.position, position
-            self.rate = grown / max(now - seen_at, _GATHER_S)
-            seen_at = now
-            if grown:
-                quiet_s = 0.0
-                self.wake()
-            before, used_s = used_s, self._cpu()
-            pause_s = min(max(_GATHER_S, _REST * (used_s - before)), _LONGEST_GATHER_S)
-            await asyncio.sleep(pause_s)
-            quiet_s += pause_s
+            self.is_fed = True
+            quiet_s = 0.0
+            while quiet_s < _QUIET_S:
+                position = await self._journal.position()
+                if position != self.position:
+                    self.position, quiet_s = position, 0.0
+                    self.wake()
+                await asyncio.sleep(_GATHER_S)
+                quiet_s += _GATHER_S
 
     def wake(self) -> None:
         for event in self._waiting:
@@ -95,28 +80,23 @@ class Wakeups:
         self._waiting.discard(event)
 
 
-class Pace:
-    """Rests between rounds of a reader that catches up while runs append.
+class Lag:
+    """How far the slowest reader is behind the end of the journal, compared once in a while."""
 
-    Even a process that gives way slows the core beside it: they share its caches.
-    """
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._compared_at = clock()
+        self._lag: int | None = None
+        self._grows = False
 
-    def __init__(self, read: int, cpu: Callable[[], float] = time.process_time) -> None:
-        """`read`: the cursor of the reader."""
-        self._cpu = cpu
-        self._used_s = cpu()
-        self._read = read
-
-    def rest_s(self, read: int, rate: float) -> float:
-        """How long to rest after a round that read up to here, while runs append so many facts a
-        second. Not at all while they append none, or so many that the reader would fall behind.
-        """
-        before, self._used_s = self._used_s, self._cpu()
-        gained, self._read = read - self._read, read
-        if not rate:
-            return 0.0
-        used_s = self._used_s - before
-        return max(0.0, min(_REST * used_s, gained / (_AHEAD * rate) - used_s))
+    def grows(self, end: int, reached: Iterable[int]) -> bool:
+        """Whether many facts wait, and more than at the comparison before."""
+        now = self._clock()
+        if now - self._compared_at >= _LOOK_EVERY_S:
+            lag = end - min(reached, default=end)
+            self._grows = self._lag is not None and lag > max(self._lag, _MANY)
+            self._compared_at, self._lag = now, lag
+        return self._grows
 
 
 class Sinks:
@@ -137,6 +117,13 @@ class Sinks:
         self._wakeups = Wakeups(journal)
         self._version = store.version()
         self._tasks: dict[str, tuple[Sink, asyncio.Task[None]]] = {}
+        self._readers: set[SinkReader] = set()
+        self._lag = Lag()
+
+    def has_time(self) -> bool:
+        """Whether to work slowly: runs append, and the readers do not fall behind them."""
+        reached = (one.position for one in self._readers if not one.is_stuck)
+        return self._wakeups.is_fed and not self._lag.grows(self._wakeups.position, reached)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -184,25 +171,24 @@ class Sinks:
     async def _read(self, sink: Sink) -> None:
         reader = await open_reader(sink, self._journal, self._store, since=self._since)
         event = self._wakeups.add()
-        pace = Pace(reader.position)
+        self._readers.add(reader)
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(_renewing(reader))
                 try:
                     while True:
                         event.clear()
-                        pause = await reader.step()
+                        pause = await reader.step(_FEW if self.has_time() else PAGE)
                         if pause != 0:
                             longest = LEASE_S if pause is None else pause
                             await self._wakeups.wait(event, min(longest, LEASE_S))
-                        elif rest_s := pace.rest_s(reader.position, self._wakeups.rate):
-                            await asyncio.sleep(rest_s)
                 finally:
                     renewing.cancel()
         except* (FenceLost, JournalError) as errors:
             raise errors.exceptions[0] from None
         finally:
             self._wakeups.remove(event)
+            self._readers.discard(reader)
             await close_reader(reader, self._store)
 
 
