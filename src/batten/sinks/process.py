@@ -31,7 +31,7 @@ _SLICE_S = 0.00025
 """CPU time that is used at a stretch beside runs, about: rounds of the loop are not cut."""
 _REST = 5.0
 """The rest after it, in terms of what was used."""
-_LONGEST_REST_S = 0.1
+_LONGEST_REST_S = 0.02
 _STOP_S = 1.0
 """In the idle class it may not get to its end while all cores are busy, and it loses nothing if it
 is killed: what was on its way is sent again."""
