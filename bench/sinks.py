@@ -164,21 +164,23 @@ def export_rows(runs: int = _RUNS) -> list[Row]:
     """All facts of many runs, told at once: how fast, the memory of the process, and the appends of
     other runs meanwhile.
     """
-    with _home() as home:
-        return asyncio.run(_exported(home, runs))
+    with _home() as home, _home() as elsewhere:
+        return asyncio.run(_exported(home, elsewhere, runs))
 
 
-async def _exported(home: str, runs: int) -> list[Row]:
+async def _exported(home: str, elsewhere: str, runs: int) -> list[Row]:
     journal = SqliteJournal.open(home)
+    other = SqliteJournal.open(elsewhere)
     store = SinkStore.open(home)
     try:
         for _ in range(0, runs, 50):
             await asyncio.gather(*(_whole(journal) for _ in range(50)))
         end = await journal.position()
-        alone = await _export(home, journal, store, end, beside=False)
-        beside = await _export(home, journal, store, end, beside=True)
+        alone = await _export(home, journal, store, end, None)
+        beside = await _export(home, journal, store, end, other)
     finally:
         store.close()
+        other.close()
         journal.close()
     without, with_it = _typical_p99(beside.between), _typical_p99(beside.during)
     what = f"export of {runs:,} runs"
@@ -215,8 +217,11 @@ class _Export(NamedTuple):
 
 
 async def _export(
-    home: str, journal: SqliteJournal, store: SinkStore, end: int, *, beside: bool
+    home: str, journal: SqliteJournal, store: SinkStore, end: int, other: SqliteJournal | None
 ) -> _Export:
+    """With another journal, runs append meanwhile: to this one, and to the other one while the
+    process is stopped, so that it does not fall behind for being stopped.
+    """
     for name in ("otel", "webhook:bench"):
         store.remove(name)
         store.add(name, 0)
@@ -230,14 +235,13 @@ async def _export(
             # What the run beside it adds is not waited for.
             while any(row.position < end for row in store.sinks()):
                 peak = max(peak, _resident_mb(process.pid))
-                if not beside:
+                if other is None:
                     await asyncio.sleep(0.1)
                     continue
                 await _append(journal, during)
-                # For the same time the process is stopped: the same appends without the export.
                 paused = time.perf_counter()
                 process.send_signal(signal.SIGSTOP)
-                await _append(journal, between)
+                await _append(other, between)
                 process.send_signal(signal.SIGCONT)
                 paused_s += time.perf_counter() - paused
             took_s = time.perf_counter() - began - paused_s
