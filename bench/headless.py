@@ -82,18 +82,19 @@ def rows(rounds: int = 15, deltas: int = 50_000) -> list[Row]:
     """A row for each protocol; greeting and streaming are measured in separate processes."""
     scratch = tempfile.mkdtemp(prefix="batten-bench-")
     try:
-        model = _scenario(scratch, deltas)
+        short, model = _scenario(scratch, 1), _scenario(scratch, deltas)
         measured: list[Row] = []
         for name, spoken in PROTOCOLS.items():
-            ours = [_BATTEN, "headless", "--protocol", name, "--model", model]
-            start, bare = _start(spoken, ours, scratch, rounds)
+            ours = [_BATTEN, "headless", "--protocol", name, "--model"]
+            # A scenario is read before the first answer.
+            start, bare = _start(spoken, [*ours, short], scratch, rounds)
             measured.append(
                 {
                     "protocol": name,
                     "first": spoken.first,
                     "start_ms": start,
                     "bare_ms": bare,
-                    "deltas_per_minute": _stream(name, spoken, ours, scratch, deltas),
+                    "deltas_per_minute": _stream(name, spoken, [*ours, model], scratch, deltas),
                 }
             )
         return measured
@@ -113,7 +114,7 @@ def _scenario(scratch: str, deltas: int) -> str:
         "frames": frames,
         "children": {},
     }
-    path = os.path.join(scratch, "deltas.json")
+    path = os.path.join(scratch, f"{deltas}-deltas.json")
     with open(path, "wb") as file:
         file.write(msgspec.json.encode(whole))
     return f"scripted/{path}"
