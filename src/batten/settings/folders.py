@@ -43,8 +43,19 @@ def has_settings(workspace: str, environ: Mapping[str, str]) -> bool:
     """Whether there may be a file with settings."""
     return (
         "BATTEN_MANAGED_SETTINGS" in environ
-        or os.path.lexists(os.path.dirname(MANAGED))
-        or os.path.lexists(config_folder(environ))
-        or os.path.lexists(os.path.join(workspace, ".batten"))
+        or _holds_any(os.path.dirname(MANAGED))
+        or _holds_any(config_folder(environ))
+        or _holds_any(os.path.join(workspace, ".batten"))
         or os.path.lexists(os.path.join(workspace, ".mcp.json"))
     )
+
+
+def _holds_any(folder: str) -> bool:
+    """Whether anything is in a folder, or may be: an empty one is left by earlier sessions."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entries)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
