@@ -4,18 +4,20 @@
 one row and one fsync, as durable as a commit of the journal.
 """
 
+import asyncio
 import os
+import socket
+import sys
 import tempfile
 from typing import Any
 
 import apsw
 
-_HEAD = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", b"application/json"), (b"content-length", b"2")],
-}
-_BODY = {"type": "http.response.body", "body": b"{}"}
+from batten.serve.http.limits import Limits
+from batten.serve.http.listener import Listener
+from batten.serve.http.request import Request
+
+_HEADERS = ((b"content-type", b"application/json"),)
 
 
 def _store() -> Any:
@@ -31,12 +33,24 @@ def _store() -> Any:
 _db = _store()
 
 
-async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    if scope["type"] != "http":
-        return
-    if scope["path"] != "/":
-        message = await receive()
-        if scope["path"] == "/insert":
-            _db.execute("INSERT INTO rows (body) VALUES (?)", (message["body"],))
-    await send(_HEAD)
-    await send(_BODY)
+async def respond(request: Request) -> None:
+    if request.path != "/":
+        body, _ = await request.piece()
+        if request.path == "/insert":
+            _db.execute("INSERT INTO rows (body) VALUES (?)", (body,))
+    await request.answer(200, _HEADERS, b"{}")
+
+
+async def main() -> None:
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    async with asyncio.TaskGroup() as group:
+        listener = Listener(listening, respond, Limits(), 1000, group)
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+        await listener.closed()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

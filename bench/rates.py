@@ -5,7 +5,6 @@ A row and its floor are measured one after the other: the speed of a machine cha
 
 import asyncio
 import os
-import socket
 import statistics
 import sys
 import time
@@ -69,25 +68,15 @@ def _named(what: str, clients: int) -> str:
 @asynccontextmanager
 async def floors(folder: str) -> AsyncGenerator[Floors]:
     """The bare routes on a server of their own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "granian", "--interface", "asgi", "--runtime-mode", "st"]
-    command += ["--task-impl", "asyncio", "--log-level", "error", "--port", str(port)]
     server = await asyncio.create_subprocess_exec(
-        *command,
-        "bench.bare_http:app",
+        *(sys.executable, "-m", "bench.bare_http"),
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
         env={**os.environ, "BENCH_FOLDER": folder},
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                await asyncio.sleep(0.05)
-        yield Floors(port)
+        assert server.stdout is not None
+        yield Floors(int(await server.stdout.readline()))
     finally:
         server.terminate()
         await server.wait()

@@ -52,7 +52,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     # Others': each costs more than a turn.
     "certifi",
     "cryptography",
-    "granian",
+    "batten.serve.http.listener",
     "httpx",
     "jsonschema_rs",
     "mcp",

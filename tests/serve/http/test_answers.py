@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import Struct
 
 from batten.control.retention import Retention, RetentionPolicy
-from batten.serve.http.access import local_door
 from batten.serve.http.app import App
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
+from batten.serve.http.server import ServeOptions, open_server
 from tests.control.given import Place, said
+from tests.serve.http.wire import clients
 
 
 @pytest.fixture
@@ -109,35 +109,16 @@ class _Counted:
         self.seen.append("end")
 
 
-async def _ask(app: App, method: str, path: str) -> int:
-    statuses: list[int] = []
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(b"host", b"localhost")],
-    }
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"{}", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        if "status" in message:
-            statuses.append(message["status"])
-
-    await app.endpoint(local_door())(scope, receive, send)
-    return statuses[0]
-
-
 async def test_only_requests_that_may_write_are_counted_also_when_they_are_refused(
     place: Place,
 ) -> None:
     counted = _Counted()
     app = App([hecate(_service(place))], writing=counted)
-    assert await _ask(app, "GET", "/hecate/v1/tasks") == 200
-    assert counted.seen == []
-    assert await _ask(app, "POST", "/hecate/v1/tasks") == 400
-    assert await _ask(app, "POST", "/hecate/v1/tasks/task_none/start") == 404
+    options = ServeOptions(home=place.opener.home, port=0)
+    async with open_server(app, options) as server, clients() as opened:
+        connection = await opened.connect_to(server.url)
+        assert (await connection.ask("GET", "/hecate/v1/tasks")).status == 200
+        assert counted.seen == []
+        assert (await connection.ask("POST", "/hecate/v1/tasks", {})).status == 400
+        assert (await connection.ask("POST", "/hecate/v1/tasks/task_none/start")).status == 404
     assert counted.seen == ["begin", "end"] * 2

@@ -232,7 +232,7 @@ async def test_metrics_count_by_the_routes_of_the_table(server: Toy) -> None:
         await server.ask("GET", f"/toy/notes/{note}")
     await server.ask("GET", "/nowhere/1")
     await server.ask("GET", "/nowhere/2")
-    await server.ask("BREW", "/nowhere/3")
+    await server.ask("PURGE", "/nowhere/3")
     lines = server.app.metrics.text().splitlines()
     counted = [line for line in lines if line.startswith("batten_http_requests_total")]
     assert counted == [

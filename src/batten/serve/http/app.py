@@ -1,4 +1,4 @@
-"""The table as an ASGI application: routing, checks, limits, and answers in each surface's shape.
+"""The table as an application: routing, checks, limits, and answers in each surface's shape.
 
 There is no framework on the path of a request: one with 40 routes served less than half as many
 small requests as a bare endpoint, this serves more than 0.7 of them.
@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
 from time import perf_counter
@@ -19,11 +19,9 @@ import msgspec
 from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import (
-    ClientGone,
     broken_body,
     check_length,
     collect_body,
-    discard_rest,
     too_slow,
 )
 from batten.serve.http.deadlines import Deadlines, Late
@@ -32,8 +30,9 @@ from batten.serve.http.guard import check_repeated
 from batten.serve.http.limits import Limits, RateLimit
 from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
+from batten.serve.http.request import ClientGone, Request, Respond
 from batten.serve.http.routing import Router, names
-from batten.serve.http.sse import Receive, Send, Streams, close_source
+from batten.serve.http.sse import Streams, close_source
 from batten.serve.http.table import (
     Call,
     Download,
@@ -46,14 +45,11 @@ from batten.serve.http.table import (
 )
 from batten.serve.http.validation import check_content_type, json_reader, query_reader
 
-Asgi = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
-
 _log = logging.getLogger("batten.http")
 _encode = msgspec.json.Encoder().encode
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _JSON = (b"content-type", b"application/json")
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
-_TOO_LARGE = 413
 _GONE = 499
 """Counted for a client that left before its request was complete."""
 
@@ -83,32 +79,18 @@ class _Row:
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request with what is known of it."""
 
-    __slots__ = (
-        *("also", "headers", "method", "params", "principal"),
-        *("receive", "request_id", "row", "scope", "send"),
-    )
+    __slots__ = ("also", "params", "principal", "request", "request_id", "row")
 
-    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.send: Send | None = send
-        """None once the status is sent, so that no other answer can be."""
-        self.method: str = scope["method"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.request_id = ""
+    def __init__(self, request: Request, request_id: str) -> None:
+        self.request = request
+        self.request_id = request_id
         self.also: SentHeaders = ()
         """Headers that the answer has besides its own."""
         self.row: _Row | None = None
         self.params: dict[str, str] = {}
         self.principal: Principal | None = None
-
-    def take_send(self) -> Send:
-        """The way to send the only answer."""
-        send, self.send = self.send, None
-        assert send is not None
-        return send
 
 
 class App:
@@ -177,29 +159,25 @@ class App:
         """Cancel the requests in work; returns how many there were."""
         return self._deadlines.cancel_all()
 
-    def endpoint(self, door: Door) -> Asgi:
-        """The ASGI application for the requests of one socket."""
+    def endpoint(self, door: Door) -> Respond:
+        """The application for the requests of one socket."""
 
-        def handle(scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
-            return self._handle(scope, receive, send, door)
+        def respond(request: Request) -> Awaitable[None]:
+            return self._handle(request, door)
 
-        return handle
+        return respond
 
-    async def _handle(
-        self, scope: dict[str, Any], receive: Receive, send: Send, door: Door
-    ) -> None:
-        if scope["type"] != "http":
-            return
+    async def _handle(self, request: Request, door: Door) -> None:
         began = perf_counter()
-        exchange = _Exchange(scope, receive, send)
-        given = exchange.headers.get(b"x-request-id")
+        given = request.headers.get(b"x-request-id")
         if given is not None and _SANE_ID.fullmatch(given):
-            exchange.request_id = given.decode()
+            request_id = given.decode()
         else:
-            exchange.request_id = next(self._request_ids)
-        request_id_of_log.set(exchange.request_id)
+            request_id = next(self._request_ids)
+        exchange = _Exchange(request, request_id)
+        request_id_of_log.set(request_id)
         self._active += 1
-        writing = None if exchange.method in _READS else self._writing
+        writing = None if request.method in _READS else self._writing
         if writing is not None:
             writing.begin()
         try:
@@ -220,15 +198,16 @@ class App:
         times = self._elsewhere if row is None else row.times
         times.observe(status, perf_counter() - began)
         # What changed something or failed; reads that succeeded only for debugging.
-        level = logging.DEBUG if exchange.method in _READS and status < 500 else logging.INFO
+        level = logging.DEBUG if request.method in _READS and status < 500 else logging.INFO
         if _log.isEnabledFor(level):
             _record(level, exchange, status, perf_counter() - began)
 
     async def _answer(self, exchange: _Exchange, door: Door) -> Any:
         """What the handler returns, after all checks."""
-        headers, scope = exchange.headers, exchange.scope
-        if len(headers) != len(scope["headers"]):
-            check_repeated(scope["headers"])
+        request = exchange.request
+        headers = request.headers
+        if request.repeated:
+            check_repeated(request.repeated)
         if self._active > self.limits.max_requests:
             most = self.limits.max_requests
             raise HttpError("overloaded", f"the server works on {most} requests, its limit")
@@ -253,10 +232,10 @@ class App:
             headers,
             principal,
             exchange.request_id,
-            scope["path"],
+            request.path,
         )
         if row.read_query is not None:
-            call.query = row.read_query(scope["query_string"])
+            call.query = row.read_query(request.query)
         if route.body is not None:
             call.body = await self._body(exchange, row)
         try:
@@ -269,12 +248,12 @@ class App:
     def _admit(self, exchange: _Exchange, row: _Row, door: Door) -> Principal:
         authenticate = row.authenticate or door.authenticate
         if row.surface.edge is None:
-            principal = authorized(row.route, authenticate, exchange.headers)
+            principal = authorized(row.route, authenticate, exchange.request.headers)
             self._rate.check(principal.name)
             return principal
-        peer = exchange.scope.get("client")
+        request = exchange.request
         principal, told = row.surface.edge.admit(
-            row.route, door, authenticate, exchange.headers, peer[0] if peer else ""
+            row.route, door, authenticate, request.headers, request.client
         )
         if told:
             exchange.also = (*exchange.also, *told) if exchange.also else told
@@ -282,14 +261,14 @@ class App:
 
     def _find(self, exchange: _Exchange) -> tuple[_Row | None, list[str]]:
         """The row and the values of its names; no row if OPTIONS asks for methods."""
-        scope = exchange.scope
+        request = exchange.request
         try:
-            found = self._router.find(scope["path"], scope["raw_path"])
+            found = self._router.find(request.path, request.raw_path)
         except UnicodeDecodeError as error:
             raise HttpError("invalid_request", "the path is not UTF-8 text") from error
         if found is None:
-            raise HttpError("not_found", f"there is no {scope['path'][:200]} here; see /docs")
-        method = exchange.method
+            raise HttpError("not_found", f"there is no {request.path[:200]} here; see /docs")
+        method = request.method
         row = found[0].get("GET" if method == "HEAD" else method)
         if row is None and method != "OPTIONS":
             allowed = self._allowed(exchange)
@@ -301,16 +280,16 @@ class App:
         return row, found[1]
 
     def _allowed(self, exchange: _Exchange) -> str:
-        found = self._router.find(exchange.scope["path"], exchange.scope["raw_path"])
+        found = self._router.find(exchange.request.path, exchange.request.raw_path)
         methods = sorted(found[0]) if found else []
         return ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"])
 
     async def _body(self, exchange: _Exchange, row: _Row) -> Any:
-        route = row.route
-        check_length(exchange.headers, route.max_body)
+        route, headers = row.route, exchange.request.headers
+        check_length(headers, route.max_body)
         timeout_s = self.limits.body_timeout_s
         try:
-            arriving = collect_body(exchange.receive, route.max_body)
+            arriving = collect_body(exchange.request, route.max_body)
             data = await self._deadlines.within(arriving, timeout_s)
         except Late as error:
             raise too_slow(timeout_s) from error
@@ -320,7 +299,7 @@ class App:
             if route.body_optional:
                 return row.read_body(b"{}")
             raise HttpError("invalid_request", "the body is empty; send a JSON object")
-        check_content_type(exchange.headers)
+        check_content_type(headers)
         return row.read_body(data)
 
     async def _send(self, exchange: _Exchange, answer: Any) -> int:
@@ -348,9 +327,7 @@ class App:
             else:
                 body = _encode(answer)
                 headers.append(_JSON)
-        send = exchange.take_send()
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await exchange.request.answer(status, headers, body)
         return status
 
     async def _stream(
@@ -359,7 +336,7 @@ class App:
         row = exchange.row
         assert row is not None
         headers += _as_bytes(stream.headers)
-        if exchange.method == "HEAD":
+        if exchange.request.method == "HEAD":
             await close_source(stream.source)
             return await self._send(exchange, Reply(b"", content_type="text/event-stream"))
         try:
@@ -367,9 +344,8 @@ class App:
         except BattenError:
             await close_source(stream.source)
             raise
-        send = exchange.take_send()
         await self.streams.serve(
-            stream, exchange.receive, send, headers, exchange.request_id, row.surface.error
+            stream, exchange.request, headers, exchange.request_id, row.surface.error
         )
         return 200
 
@@ -382,17 +358,14 @@ class App:
             (b"x-content-type-options", b"nosniff"),
             *_as_bytes(download.headers),
         ]
-        if download.size is not None:
-            headers.append((b"content-length", b"%d" % download.size))
-        send = exchange.take_send()
-        start = {"type": "http.response.start", "status": download.status, "headers": headers}
+        request = exchange.request
         try:
-            await send(start)
-            if exchange.method != "HEAD":
+            await request.begin(download.status, headers, download.size)
+            if request.method != "HEAD":
                 async for piece in download.source:
                     async with asyncio.timeout(self.limits.stall_s):
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+                        await request.write(piece)
+            await request.finish()
         finally:
             await close_source(download.source)
         return download.status
@@ -400,20 +373,18 @@ class App:
     async def _refuse(self, exchange: _Exchange, error: Exception) -> int:
         """Answer with an error; returns its status."""
         if isinstance(error, JournalError) or not isinstance(error, BattenError):
-            _log.error("a request failed: %s", exchange.scope["path"], exc_info=error)
-        if exchange.send is None:
+            _log.error("a request failed: %s", exchange.request.path, exc_info=error)
+        if exchange.request.is_begun:
             return 500
         told = problem(error, exchange.request_id)
         body = self._surface(exchange).error(told)
-        if told.status == _TOO_LARGE:
-            await discard_rest(exchange.headers, exchange.receive)
         return await self._send(exchange, Reply(body, status=told.status, headers=told.headers))
 
     def _surface(self, exchange: _Exchange) -> Surface:
         """The one that answers: of the route, else of the path."""
         if exchange.row is not None:
             return exchange.row.surface
-        path: str = exchange.scope["path"]
+        path = exchange.request.path
         for surface in self._shapes:
             if path.startswith(surface.prefix):
                 return surface
@@ -422,8 +393,8 @@ class App:
 
 def _record(level: int, exchange: _Exchange, status: int, duration_s: float) -> None:
     fields: dict[str, Any] = {
-        "method": exchange.method,
-        "path": exchange.scope["path"],
+        "method": exchange.request.method,
+        "path": exchange.request.path,
         "status": status,
         "duration_ms": round(duration_s * 1000, 1),
         "request_id": exchange.request_id,

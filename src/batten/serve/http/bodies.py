@@ -1,21 +1,11 @@
 """Reads request bodies within their limits of size and time."""
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 
 from batten.serve.http.errors import HttpError
-from batten.serve.http.sse import Receive
+from batten.serve.http.request import Request
 
 _CLOSE = (("connection", "close"),)
-_MOST_DISCARDED = 64 << 20
-_DISCARD_S = 5.0
-_PAUSE_S = 0.25
-"""A client that sends nothing for so long is waiting for its answer."""
-
-
-class ClientGone(Exception):
-    """The client left before its request was complete; nobody reads an answer."""
 
 
 def check_length(headers: Mapping[bytes, bytes], max_bytes: int) -> None:
@@ -29,40 +19,16 @@ def check_length(headers: Mapping[bytes, bytes], max_bytes: int) -> None:
         raise _too_large(max_bytes)
 
 
-async def collect_body(receive: Receive, max_bytes: int) -> bytes:
-    """The whole body. One without a length is counted as it arrives."""
+async def collect_body(request: Request, max_bytes: int) -> bytes:
+    """The whole body. One without a length is counted as it arrives. Raises `ClientGone`."""
     pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        piece: bytes = message.get("body", b"")
-        size += len(piece)
-        if size > max_bytes:
-            raise _too_large(max_bytes)
+    more = True
+    while more:
+        piece, more = await request.piece()
         pieces.append(piece)
-        if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-async def discard_rest(headers: Mapping[bytes, bytes], receive: Receive) -> None:
-    """Read what is still coming of a body that is too large, up to a bound, and keep none of it.
-
-    If the connection were closed while its client sends, most clients would report a broken
-    connection in place of the answer. One that waits for permission to send gets its answer.
-    """
-    if b"expect" in headers:
-        return
-    size = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_S):
-            while size < _MOST_DISCARDED:
-                async with asyncio.timeout(_PAUSE_S):
-                    message = await receive()
-                size += len(message.get("body", b""))
-                if message["type"] != "http.request" or not message.get("more_body", False):
-                    return
+        if request.size > max_bytes:
+            raise _too_large(max_bytes)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def broken_body() -> HttpError:

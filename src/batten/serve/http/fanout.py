@@ -133,9 +133,8 @@ class Channel:
             return
         frames = b"".join([frame for _, frame in page.frames])
         is_small = len(frames) <= _PUSHED_BYTES
-        message = {"type": "http.response.body", "body": frames, "more_body": True}
         now = asyncio.get_running_loop().time()
-        busy = [reader for reader in self._ready if not (is_small and reader.push(message, now))]
+        busy = [reader for reader in self._ready if not (is_small and reader.push(frames, now))]
         for reader in busy:
             _wake(self._ready.pop(reader), page.last if reader.is_sending else before)
 

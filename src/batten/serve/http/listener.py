@@ -1,21 +1,33 @@
-"""One socket served by Granian in this process and event loop.
-
-Granian's own embedded server cannot be stopped while streams are open and binds its own sockets, so
-this module drives the worker below it: the one place that depends on Granian's insides, for the
-versions that `pyproject.toml` allows. The application gets its requests as tasks of our loop.
-"""
+"""Accepts connections on one socket, in this process and event loop."""
 
 import asyncio
-import importlib
+import errno
+import logging
 import socket
-from typing import Any
+import ssl
+from contextlib import suppress
+from email.utils import formatdate
 
+import msgspec
 from msgspec import Struct
 
-from batten.serve.http.app import Asgi
+from batten.serve.http.connection import Connection
 from batten.serve.http.limits import Limits
+from batten.serve.http.request import Respond
 
+_log = logging.getLogger("batten.http")
 _BACKLOG = 1024
+_AT_ONCE = 64
+"""Connections accepted before others get a turn."""
+_RETRY_S = 0.5
+"""After the process had no descriptor left."""
+_SWEEP_S = 0.5
+_HANDSHAKE_S = 10.0
+_REASONS = {
+    400: ("invalid_request", "the request is not valid HTTP/1.1; see RFC 9112"),
+    405: ("method_not_allowed", "the method of the request is unknown"),
+    431: ("request_headers_too_large", "the request line and headers are too large or too many"),
+}
 
 
 class Tls(Struct, frozen=True):
@@ -29,65 +41,136 @@ class Listener:
     """Accepts connections from its creation until `stop`."""
 
     def __init__(
-        self, listening: socket.socket, app: Asgi, limits: Limits, most: int, tls: Tls | None = None
+        self,
+        listening: socket.socket,
+        respond: Respond,
+        limits: Limits,
+        most: int,
+        group: asyncio.TaskGroup,
+        tls: Tls | None = None,
     ) -> None:
-        """Takes over the socket, bound but not listening yet. `most` connections at once."""
-        # The stubs lack what the embedded server uses.
-        native: Any = importlib.import_module("granian._granian")
-        futures: Any = importlib.import_module("granian._futures")
-        settings: Any = importlib.import_module("granian.http")
-        loop = asyncio.get_running_loop()
-        self._closed = loop.create_future()
-        self._signal = native.WorkerSignal()
-        self._signal.add_cb(lambda: loop.call_soon_threadsafe(self._closed.set_result, None))
-        is_unix = listening.family == socket.AF_UNIX
-        self._worker = native.ASGIWorker(
-            1,
-            (None, native.SocketHolder(listening.detach(), is_unix, _BACKLOG)),
-            None,
-            1,
-            1,
-            1,
-            30,
-            most,
-            "1",
-            settings.HTTP1Settings(
-                header_read_timeout=int(limits.header_timeout_s * 1000),
-                max_buffer_size=max(8192, limits.max_header_bytes),
-            ),
-            None,
-            False,
-            None,
-            tls is not None,
-            tls and tls.certificate,
-            tls and tls.key,
-            None,
-            "tls1.2",
-            None,
-            [],
-            False,
-            (None, None),
-        )
+        """Takes over the socket, bound but not listening yet. `most` connections at once, each a
+        task of `group`.
+        """
+        self.limits = limits
+        self.is_tls = tls is not None
+        self.date = b""
+        self._respond = respond
+        self._most = most
+        self._group = group
+        self._tls = None if tls is None else _context(tls)
+        self._loop = asyncio.get_running_loop()
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """One a connection, with those whose handshake is not over."""
+        self._closed = self._loop.create_future()
+        self._is_accepting = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._socket = socket.socket(fileno=listening.detach())
+        self._socket.setblocking(False)
+        self._socket.listen(_BACKLOG)
+        self._sweep()
+        self._accept_from_now()
 
-        async def answer(watcher: Any) -> None:
-            try:
-                await app(watcher.scope, watcher.proto.receive, watcher.proto.send)
-            except asyncio.CancelledError:
-                watcher.done()
-                raise
-            except BaseException as error:
-                watcher.err(error)
-            else:
-                watcher.done()
-
-        self._scheduler = futures._new_cbscheduler(loop, answer, impl_asyncio=True)
-        serve = self._worker.serve_async_uds if is_unix else self._worker.serve_async
-        serve(self._scheduler, loop, self._signal)
+    def refusal(self, status: int) -> bytes:
+        code, message = _REASONS[status]
+        return msgspec.json.encode({"error": {"type": code, "message": message}})
 
     def stop(self) -> None:
         """Accept no more connections, and close each one after the request it works on."""
-        self._signal.set()
+        self._pause_accepting()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._socket.close()
+        for connection in tuple(self._connections):
+            connection.end()
+        self._note_end()
+
+    def cut(self) -> None:
+        """Close all connections at once, whatever they work on."""
+        for task in self._tasks:
+            task.cancel()
 
     async def closed(self) -> None:
         """Wait until the last connection is closed."""
         await asyncio.shield(self._closed)
+
+    def _accept_from_now(self) -> None:
+        self._retry = None
+        if not self._is_accepting and self._socket.fileno() >= 0:
+            self._is_accepting = True
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _pause_accepting(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self._socket)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            if len(self._tasks) >= self._most:
+                self._pause_accepting()  # others wait in the backlog
+                return
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                _log.warning("no connection can be accepted: %s", error.strerror)
+                self._pause_accepting()
+                self._retry = self._loop.call_later(_RETRY_S, self._accept_from_now)
+                return
+            accepted.setblocking(False)
+            task = self._group.create_task(self._serve(accepted))
+            self._tasks.add(task)
+            task.add_done_callback(self._forget)
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        connection = Connection(self)
+        try:
+            # A handshake that fails, or a client that is gone already.
+            with suppress(OSError, TimeoutError):
+                await self._loop.connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=_HANDSHAKE_S if self._tls else None,
+                )
+                self._connections.add(connection)
+                if self._socket.fileno() < 0:
+                    connection.end()
+                await connection.run(self._respond)
+        except Exception as error:  # a bug on one connection must not end the others
+            _log.error("a connection failed", exc_info=error)
+        finally:
+            self._connections.discard(connection)
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._note_end()
+        self._accept_from_now()
+
+    def _note_end(self) -> None:
+        if self._socket.fileno() < 0 and not self._tasks and not self._closed.done():
+            self._closed.set_result(None)
+
+    def _sweep(self) -> None:
+        """Close connections that have waited too long for a head; tell the time."""
+        if self._closed.done():
+            return
+        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+        timeout_s = self.limits.header_timeout_s
+        too_early = self._loop.time() - timeout_s
+        for connection in tuple(self._connections):
+            if 0.0 < connection.idle_since < too_early:
+                connection.end()
+        self._loop.call_later(min(_SWEEP_S, timeout_s / 4), self._sweep)
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.certificate, tls.key)
+    return context

@@ -141,9 +141,8 @@ def log_to_stderr(
 ) -> JsonLines:
     """Send the log to stderr; returns the handler, to be removed at the end."""
     handler = JsonLines(redact, always=always)
-    for name, least in (("batten", level), ("_granian", max(level, logging.WARNING))):
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.setLevel(least)
-        logger.propagate = False
+    logger = logging.getLogger("batten")
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
     return handler

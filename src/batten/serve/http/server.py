@@ -74,7 +74,9 @@ class Server:
             listener.stop()
         if not await _closed(listeners, grace_s):
             _log.warning("%d requests were cut after %g s", self._app.abort(), grace_s)
-            await _closed(listeners, _LAST_S)
+            if not await _closed(listeners, _LAST_S):
+                for listener in listeners:
+                    listener.cut()
 
 
 async def _closed(listeners: list[Listener], timeout_s: float) -> bool:
@@ -145,8 +147,7 @@ def serve(
 
     `before_stop` runs after that signal, while everybody is still answered. Prints one line on
     stdout when it listens. A second signal ends the process at once. Raises `CallerError` with the
-    code `config` if it cannot listen as told. Leave the process without interpreter shutdown, which
-    threads of Granian do not survive: `os._exit`.
+    code `config` if it cannot listen as told.
     """
     with ExitStack() as stack:
         network, local = _bind(options, stack)
@@ -172,8 +173,8 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    async with opening() as app, app.running():
-        server = _listen(app, options, network, local)
+    async with opening() as app, app.running(), asyncio.TaskGroup() as group:
+        server = _listen(app, options, network, local, group)
         # A closed stdout is no reason to end.
         with suppress(OSError):
             sys.stdout.write(f"listening on {server.url}\n")
@@ -189,15 +190,21 @@ async def open_server(app: App, options: ServeOptions) -> AsyncGenerator[Server]
     """Serve inside a running loop, without signals."""
     with ExitStack() as stack:
         network, local = _bind(options, stack)
-        async with app.running():
-            server = _listen(app, options, network, local)
+        async with app.running(), asyncio.TaskGroup() as group:
+            server = _listen(app, options, network, local, group)
             try:
                 yield server
             finally:
                 await server.stop(app.limits.grace_s)
 
 
-def _listen(app: App, options: ServeOptions, network: socket.socket, local: _Local) -> Server:
+def _listen(
+    app: App,
+    options: ServeOptions,
+    network: socket.socket,
+    local: _Local,
+    group: asyncio.TaskGroup,
+) -> Server:
     address = network.getsockname()
     is_local = ip_address(address[0]).is_loopback
     # Accepted sockets inherit these. The kernel cuts off a peer that takes nothing of an answer
@@ -211,9 +218,9 @@ def _listen(app: App, options: ServeOptions, network: socket.socket, local: _Loc
     host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
     url = f"{'https' if options.tls else 'http'}://{host}:{address[1]}"
     most = _most_connections(app.limits)
-    listener = Listener(network, app.endpoint(door), app.limits, most, options.tls)
+    listener = Listener(network, app.endpoint(door), app.limits, most, group, options.tls)
     owners = app.endpoint(local_door())
-    local.listen(lambda bound: Listener(bound, owners, app.limits, most))
+    local.listen(lambda bound: Listener(bound, owners, app.limits, most, group))
     return Server(app, [listener], url, local)
 
 

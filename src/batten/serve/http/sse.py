@@ -8,17 +8,17 @@ for all streams sends heartbeats and cuts off readers that take nothing.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from batten.contract.errors import BattenError, JournalError, NotReady
 from batten.serve.http.errors import ErrorShape, HttpError, problem
 from batten.serve.http.limits import Limits
+from batten.serve.http.request import SENT, ClientGone, Request
 from batten.serve.http.table import Stream
+from batten.serve.http.wire import Header
 
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Why = Literal["left", "stalled", "closing"]
 
 HEADERS = (
@@ -33,8 +33,6 @@ _log = logging.getLogger("batten.http")
 _PIECE = 1 << 16
 """Bytes given to the server at once: a slow reader makes progress by the piece."""
 _TICK_S = 1.0
-_AT_ONCE = "PyEmptyAwaitable"
-"""The type that Granian answers with if its buffer took the bytes: there is nothing to wait for."""
 
 
 class OpenStream:
@@ -43,7 +41,7 @@ class OpenStream:
     __slots__ = (
         "_beat",
         "_pending",
-        "_send",
+        "_request",
         "_task",
         "ended",
         "heartbeat",
@@ -53,9 +51,9 @@ class OpenStream:
     )
 
     def __init__(
-        self, send: Send, heartbeat: bytes | Callable[[], bytes], heartbeat_s: float
+        self, request: Request, heartbeat: bytes | Callable[[], bytes], heartbeat_s: float
     ) -> None:
-        self._send = send
+        self._request = request
         self._task = asyncio.current_task()
         self._beat: asyncio.Task[None] | None = None
         self._pending: Awaitable[None] | None = None
@@ -74,20 +72,20 @@ class OpenStream:
         for start in range(0, len(frames), _PIECE):
             self.sending_since = time()
             piece = frames[start : start + _PIECE] if len(frames) > _PIECE else frames
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self._request.write(piece)
         self.sending_since = 0.0
         self.sent_at = time()
 
-    def push(self, message: dict[str, Any], now: float) -> bool:
-        """Send a message of the server's protocol now, without waiting.
+    def push(self, frames: bytes, now: float) -> bool:
+        """Send whole frames now, without waiting.
 
-        False if the reader lags: it takes the message later, in `settle`, if it `is_sending`; else
-        it has not got it.
+        False if the reader lags: it takes them later, in `settle`, if it `is_sending`; else it has
+        not got them.
         """
         if self.sending_since:
             return False
-        sent = self._send(message)
-        if type(sent).__name__ == _AT_ONCE:
+        sent = self._request.write(frames)
+        if sent is SENT:
             self.sent_at = now
             return True
         self._pending = sent
@@ -96,7 +94,7 @@ class OpenStream:
 
     @property
     def is_sending(self) -> bool:
-        """Whether a pushed message is on its way."""
+        """Whether pushed frames are on their way."""
         return self._pending is not None
 
     async def settle(self) -> None:
@@ -113,7 +111,7 @@ class OpenStream:
         async def send() -> None:
             beat = self.heartbeat if isinstance(self.heartbeat, bytes) else self.heartbeat()
             try:
-                await self._send({"type": "http.response.body", "body": beat, "more_body": True})
+                await self._request.write(beat)
                 self.sent_at = asyncio.get_running_loop().time()
             except Exception as error:
                 _log.debug("a heartbeat was not sent", exc_info=error)
@@ -135,10 +133,9 @@ class OpenStream:
         if self._task is not None:
             self._task.cancel(why)
 
-    async def watch(self, receive: Receive) -> None:
+    async def watch(self) -> None:
         """Wait until the reader leaves."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await self._request.left()
         self.end("left")
 
     def resume(self) -> None:
@@ -195,31 +192,29 @@ class Streams:
     async def serve(
         self,
         stream: Stream,
-        receive: Receive,
-        send: Send,
-        headers: list[tuple[bytes, bytes]],
+        request: Request,
+        headers: list[Header],
         request_id: str,
         shape: ErrorShape,
     ) -> None:
         """Send an admitted stream to its end. Its source is closed in any case."""
-        reader = OpenStream(send, stream.heartbeat, stream.heartbeat_s or self._limits.heartbeat_s)
+        reader = OpenStream(
+            request, stream.heartbeat, stream.heartbeat_s or self._limits.heartbeat_s
+        )
         try:
             self._open.add(reader)
-            await send(
-                {"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]}
-            )
-            last = await self._pump(stream, reader, receive, request_id, shape)
+            await request.begin(200, [*HEADERS, *headers])
+            last = await self._pump(stream, reader, request_id, shape)
         finally:
             self._open.discard(reader)
             await close_source(stream.source)
         if last is not None:
-            await send({"type": "http.response.body", "body": last})
+            await request.finish(last)
 
     async def _pump(
         self,
         stream: Stream,
         reader: OpenStream,
-        receive: Receive,
         request_id: str,
         shape: ErrorShape,
     ) -> bytes | None:
@@ -227,7 +222,7 @@ class Streams:
         last = b""
         try:
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(reader.watch(receive))
+                watch = group.create_task(reader.watch())
                 try:
                     if stream.first:
                         await reader.send(stream.first)
@@ -236,6 +231,8 @@ class Streams:
                             await reader.send(frames)
                     else:
                         await stream.source.send_to(reader)
+                except ClientGone:
+                    reader.ended = "left"
                 except Exception as error:
                     if isinstance(error, JournalError) or not isinstance(error, BattenError):
                         _log.error("a stream failed", exc_info=error)
