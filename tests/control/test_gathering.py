@@ -22,9 +22,9 @@ async def _turns() -> None:
 
 async def test_a_request_alone_does_not_wait() -> None:
     gathering = Gathering(_LONG_S)
-    await gathering.wait()
+    assert not await gathering.wait()
     gathering.begin()
-    await gathering.wait()
+    assert await gathering.wait()
 
 
 async def test_writes_wait_until_all_requests_in_work_have_written() -> None:
@@ -35,8 +35,8 @@ async def test_writes_wait_until_all_requests_in_work_have_written() -> None:
     await _turns()
     assert not first.done()
     assert not second.done()
-    await gathering.wait()
-    await asyncio.gather(first, second)
+    assert not await gathering.wait()
+    assert [await first, await second] == [False, False]
 
 
 async def test_a_request_that_ends_without_a_write_is_not_waited_for() -> None:

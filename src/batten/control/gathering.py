@@ -28,11 +28,13 @@ class Gathering:
         if self._waiting and len(self._waiting) >= self._in_work:
             self._release()
 
-    async def wait(self) -> None:
-        """Wait until all requests in work do, but only for a moment. One alone does not wait."""
+    async def wait(self) -> bool:
+        """Wait until all requests in work do, but only for a moment. Returns whether there is no
+        other, which nobody waits for.
+        """
         if len(self._waiting) + 1 >= self._in_work:
             self._release()
-            return
+            return self._in_work == 1
         loop = asyncio.get_running_loop()
         if self._timer is None:
             self._timer = loop.call_later(self._longest_s, self._release)
@@ -43,6 +45,7 @@ class Gathering:
         finally:
             if mine in self._waiting:  # the request was cancelled
                 self._waiting.remove(mine)
+        return False
 
     def _release(self) -> None:
         if self._timer is not None:

@@ -40,7 +40,7 @@ from batten.control.permitted import check_task
 from batten.control.specification import SURFACE
 from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow, Stored
-from batten.journal.created import rows_of_new
+from batten.journal.created import row_of, state_of_new
 from batten.journal.keeping import LARGEST_VALUE
 from batten.journal.recorder import Recorder, open_sealed, redact_fact
 from batten.journal.sqlite import SqliteJournal
@@ -139,7 +139,7 @@ class Tasks:
                 new, [opened], lambda recorder: _describe(recorder, hidden, exact)
             )
             task = _told(made.first_facts)
-        _, changes = rows_of_new(new, made.first_facts, time_of(made.created[0].body))
+        _, changes = state_of_new(new, made.first_facts, time_of(made.created[0].body))
         session = changes.sessions[session_id]
         if is_stored_whole:
             self._fresh.keep(session, task)
@@ -462,7 +462,8 @@ class Tasks:
                 record_prompt(recorder, prompt, ())
 
         made = await self._created(new, facts, say, updates)
-        row, _ = rows_of_new(new, made.first_facts, time_of(made.created[0].body))
+        state, _ = state_of_new(new, made.first_facts, time_of(made.created[0].body))
+        row = row_of(state)
         self.on_queued(row, made.created, session.last_run_id is None)
         return row
 

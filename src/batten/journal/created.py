@@ -18,15 +18,15 @@ _state_values = attrgetter(*_OF_STATE)
 _fold_values = attrgetter(*_OF_FOLD)
 
 
-def rows_of_new(new: NewRun, facts: Sequence[Fact], at: str) -> tuple[RunRow, Changes]:
-    """The row of a run with all its facts, the first ones, and the other rows that they made."""
+def state_of_new(new: NewRun, facts: Sequence[Fact], at: str) -> tuple[RunState, Changes]:
+    """A run with all its facts, the first ones, and the other rows that they made."""
     changes = Changes()
     state = new_state(new, 0, at)
     folded = state.fold
     for sequence, fact in enumerate(facts):
         place = FactContext(new.run_id, new.task_id, new.session_id, sequence, at)
         folded = fold(folded, changes, place, fact)
-    return row_of(replace(state, next_sequence=len(facts), fold=folded)), changes
+    return replace(state, next_sequence=len(facts), fold=folded), changes
 
 
 def row_of(run: RunState) -> RunRow:
