@@ -38,6 +38,7 @@ class Response:
         self._sized = False
         self._progress_at = 0.0
         self.status = 0
+        self.reason = ""
         self.headers: dict[str, str] = {}
         self.keeps_alive = False
         self.begun = False
@@ -47,6 +48,10 @@ class Response:
         self.complete = False
         self.ending = False
         """Set by a reader that needs no more: only the end of the body is still to come."""
+
+    def on_status(self, status: bytes) -> None:
+        if not (self.complete or self.begun):
+            self.reason += status.decode("latin-1")
 
     # A server may send more than it announced, which the parser takes for a second response: once
     # complete, everything further is ignored.
@@ -84,6 +89,7 @@ class Response:
             self.complete = True
         else:
             self.headers.clear()
+            self.reason = ""
 
     def measure(self, size: int) -> None:
         """Count bytes outside the body: of an incomplete head, or between chunks."""

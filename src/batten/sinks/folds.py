@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -35,6 +35,8 @@ class Folds:
         self._sink = sink
         self._journal = journal
         self._folds: dict[str, Fold] = {}
+        self._joins: bool | None = None
+        """Whether its folds speak of sessions; None before the first."""
 
     async def messages(self, stored: Stored) -> list[Message]:
         """The messages of a fact. Facts of one run come in order."""
@@ -72,8 +74,12 @@ class Folds:
 
     async def _join(self, fold: Fold, stored: Stored) -> None:
         """Tell a fold of a run that is queued for the first time what its session was by then."""
-        if stored.sequence <= 1 and stored.type == RunQueued.TYPE and isinstance(fold, Member):
-            fold.join(await session_before(self._journal, stored))
+        if stored.sequence > 1 or stored.type != RunQueued.TYPE:
+            return
+        if self._joins is None:  # all folds of a sink are of one type
+            self._joins = isinstance(fold, Member)
+        if self._joins:
+            cast(Member, fold).join(await session_before(self._journal, stored))
 
 
 def _take(fold: Fold, stored: Stored) -> list[Message]:

@@ -41,6 +41,8 @@ class SinkReader:
         self.lease = lease
         self._folds = Folds(sink, journal)
         self._transport: Transport | None = None
+        self._batching: BatchTransport | None = None
+        """The same transport, if it takes batches."""
         self.position = lease.position
         """The cursor: everything up to here is delivered, waits in the store, or is dead."""
         self._failed_rounds = 0
@@ -136,14 +138,16 @@ class SinkReader:
 
     def _connected(self) -> Transport:
         if self._transport is None:
-            self._transport = self.sink.connect()
+            self._transport = transport = self.sink.connect()
+            # Once: to compare with a protocol takes as long as to fold a fact.
+            self._batching = transport if isinstance(transport, BatchTransport) else None
         return self._transport
 
     @property
     def batch(self) -> int:
         """Messages of one request, at most."""
-        transport = self._connected()
-        return transport.most if isinstance(transport, BatchTransport) else 1
+        self._connected()
+        return 1 if self._batching is None else self._batching.most
 
     async def attempt(self, entries: Sequence[Entry]) -> list[Entry]:
         """Send messages in one request; the entries afterwards."""
@@ -151,8 +155,8 @@ class SinkReader:
         transport = self._connected()
         attempts: Sequence[Attempt]
         try:
-            if len(messages) > 1 and isinstance(transport, BatchTransport):
-                attempts = await transport.send_all(messages)
+            if len(messages) > 1 and self._batching is not None:
+                attempts = await self._batching.send_all(messages)
             else:
                 attempts = [await transport.send(message) for message in messages]
         except BattenError as error:

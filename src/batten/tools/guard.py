@@ -6,47 +6,11 @@ redirects gain nothing. Environment proxies are ignored: they would hide the add
 
 import asyncio
 import socket
-from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Any, cast
-
-import httpcore
 
 from batten.contract.errors import ProviderError, Refused
 from batten.tools.addresses import Address, Allowed
-
-
-class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to permitted addresses only."""
-
-    def __init__(self, allowed: Allowed) -> None:
-        self._allowed = allowed
-        # Defined under a condition, so type checkers do not see the class.
-        self._network: httpcore.AsyncNetworkBackend = cast(Any, httpcore).AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        failure: Exception | None = None
-        for address in await permitted_addresses(self._allowed, host, port):
-            try:
-                return await self._network.connect_tcp(
-                    str(address), port, timeout, local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise ProviderError(
-            f"could not connect to {host}:{port}", code="unreachable", retriable=True
-        ) from failure
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Address]:

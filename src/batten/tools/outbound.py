@@ -4,21 +4,20 @@ Refusals and failures are typed errors; any HTTP status is an answer.
 """
 
 import asyncio
+import math
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, ProviderError, Refused
+from batten.models.connection import Connection, Stale
 
 if TYPE_CHECKING:
     import ssl
-
-    import httpcore
 
 MAX_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -48,7 +47,7 @@ class Answer(Struct, frozen=True):
     status: int
     reason: str
     headers: dict[str, str]
-    """Names in lower case; a repeated header keeps its last value."""
+    """Names in lower case; values of a repeated header are joined by commas."""
     body: bytes
     truncated: bool
     """The body exceeds the limit, or its encoding is broken."""
@@ -79,13 +78,15 @@ class Outbound:
         self._allowed = Allowed(allow)
         self._tls: ssl.SSLContext | None = None
         self._keep_s = keep_s
-        self._kept: dict[str, httpcore.AsyncConnectionPool] = {}
+        self._kept: dict[_Place, tuple[Connection, float]] = {}
+        """Unused connections, and since when."""
 
     async def aclose(self) -> None:
         """Close kept connections."""
         while self._kept:
-            _, pool = self._kept.popitem()
-            await pool.aclose()
+            _, (connection, _) = self._kept.popitem()
+            connection.abort()
+            await connection.closed
 
     async def send(
         self,
@@ -146,10 +147,9 @@ class Outbound:
         before_sending: Callable[[], Awaitable[object]] | None,
     ) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._connections(check_url(url).scheme) as pool:
-                request = _request(method, url, headers, body, before_sending)
-                before_sending = None
-                answer = await _exchange(pool, request, url, max_bytes, began)
+            request = _request(method, url, headers, body)
+            answer = await self._exchange(request, max_bytes, began, before_sending)
+            before_sending = None
             target = answer.headers.get("location", "")
             if answer.status not in _REDIRECTS or not target:
                 return answer
@@ -170,40 +170,100 @@ class Outbound:
             f"more than {MAX_REDIRECTS} redirects, the last to {url}", code="too_many_redirects"
         )
 
-    @asynccontextmanager
-    async def _connections(self, scheme: str) -> "AsyncGenerator[httpcore.AsyncConnectionPool]":
-        if self._keep_s is None:
-            async with await self._pool(scheme) as pool:
-                yield pool
-            return
-        if scheme not in self._kept:
-            self._kept[scheme] = await self._pool(scheme)
-        yield self._kept[scheme]
-
-    async def _pool(self, scheme: str) -> "httpcore.AsyncConnectionPool":
-        import httpcore
-
-        from batten.tools.guard import GuardedBackend
-
-        if scheme == "https" and self._tls is None:
-            # Reading the certificates takes tens of milliseconds.
-            self._tls = await asyncio.to_thread(_tls_context)
-        return httpcore.AsyncConnectionPool(
-            ssl_context=self._tls,
-            network_backend=GuardedBackend(self._allowed),
-            retries=0,
-            keepalive_expiry=self._keep_s,
+    async def _exchange(
+        self,
+        request: "_Request",
+        max_bytes: int,
+        began: float,
+        before_sending: Callable[[], Awaitable[object]] | None,
+    ) -> Answer:
+        place = request.place
+        connection = self._kept_connection(place) or await self._connect(place)
+        is_done = False
+        try:
+            if before_sending is not None:
+                await before_sending()
+            try:
+                response = await connection.request(request.data, math.inf)
+            except Stale:  # a kept connection was closed meanwhile
+                connection = await self._connect(place)
+                response = await connection.request(request.data, math.inf)
+            content, truncated = b"", False
+            if request.has_answer:
+                encoding = response.headers.get("content-encoding", "")
+                content, truncated = await _read(response.chunks(math.inf), encoding, max_bytes)
+            is_done = connection.reusable
+        except ProviderError as error:
+            if error.code == "unreachable":
+                raise
+            why = str(error).removeprefix(f"{place.host}: ")
+            raise ProviderError(
+                f"{place.host} broke off: {why}", code="unreachable", retriable=True
+            ) from error
+        finally:
+            if is_done and self._keep_s is not None:
+                self._kept[place] = (connection, time.monotonic())
+            else:
+                connection.abort()
+        return Answer(
+            url=request.url,
+            status=response.status,
+            reason=response.reason,
+            headers=response.headers,
+            body=content,
+            truncated=truncated,
+            duration_ms=int((time.monotonic() - began) * 1000),
         )
 
+    def _kept_connection(self, place: "_Place") -> "Connection | None":
+        connection, since = self._kept.pop(place, (None, 0.0))
+        if connection is None:
+            return None
+        if connection.alive and time.monotonic() - since < (self._keep_s or 0.0):
+            return connection
+        connection.abort()
+        return None
 
-def _before_headers(act: Callable[[], Awaitable[object]]) -> Callable[..., Awaitable[None]]:
-    """A trace of httpcore that acts when the connection is ready and nothing is sent yet."""
+    async def _connect(self, place: "_Place") -> "Connection":
+        """To the first permitted address that answers."""
+        from batten.tools.guard import permitted_addresses
 
-    async def trace(event: str, info: object) -> None:
-        if event == "http11.send_request_headers.started":
-            await act()
+        if place.scheme == "https" and self._tls is None:
+            # Reading the certificates takes tens of milliseconds.
+            self._tls = await asyncio.to_thread(_tls_context)
+        loop, failure = asyncio.get_running_loop(), None
+        for address in await permitted_addresses(self._allowed, place.host, place.port):
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: Connection(place.host),
+                    str(address),
+                    place.port,
+                    ssl=self._tls if place.scheme == "https" else None,
+                    server_hostname=place.host if place.scheme == "https" else None,
+                )
+            except OSError as error:
+                failure = error
+            else:
+                return connection
+        raise ProviderError(
+            f"could not connect to {place.host}:{place.port}", code="unreachable", retriable=True
+        ) from failure
 
-    return trace
+
+class _Place(NamedTuple):
+    """Where a connection leads."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class _Request(NamedTuple):
+    url: str
+    place: _Place
+    data: bytes
+    has_answer: bool
+    """Whether the answer may have a body."""
 
 
 def check_url(url: str) -> SplitResult:
@@ -240,51 +300,7 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
-async def _exchange(
-    pool: "httpcore.AsyncConnectionPool",
-    request: "httpcore.Request",
-    url: str,
-    max_bytes: int,
-    began: float,
-) -> Answer:
-    import httpcore
-
-    try:
-        response = await pool.handle_async_request(request)
-        try:
-            stream = response.stream
-            assert isinstance(stream, AsyncIterable)
-            fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
-            content, truncated = await _read(stream, fields.get("content-encoding", ""), max_bytes)
-        finally:
-            await response.aclose()
-    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-        raise ProviderError(
-            f"{urlsplit(url).hostname} broke off: {error or type(error).__name__}",
-            code="unreachable",
-            retriable=True,
-        ) from error
-    reason: bytes = cast(Any, response).extensions.get("reason_phrase", b"")
-    return Answer(
-        url=url,
-        status=response.status,
-        reason=reason.decode("latin-1"),
-        headers=fields,
-        body=content,
-        truncated=truncated,
-        duration_ms=int((time.monotonic() - began) * 1000),
-    )
-
-
-def _request(
-    method: str,
-    url: str,
-    headers: dict[str, str],
-    body: bytes,
-    before_sending: Callable[[], Awaitable[object]] | None,
-) -> "httpcore.Request":
-    import httpcore
-
+def _request(method: str, url: str, headers: dict[str, str], body: bytes) -> _Request:
     from batten import __version__
 
     parts = check_url(url)
@@ -304,12 +320,13 @@ def _request(
         default["Content-Length"] = str(len(body))
     fields = {k: v for k, v in default.items() if k.lower() not in overridden} | headers
     target = _ascii(parts.path or "/") + (f"?{_ascii(parts.query)}" if parts.query else "")
-    return httpcore.Request(
-        method,
-        httpcore.URL(scheme=parts.scheme, host=host, port=parts.port, target=target),
-        headers=[(k.encode("latin-1", "replace"), v.encode("utf-8")) for k, v in fields.items()],
-        content=body,
-        extensions={} if before_sending is None else {"trace": _before_headers(before_sending)},
+    lines = [f"{name}: {value}" for name, value in fields.items()]
+    head = "\r\n".join([f"{_ascii(method)} {target} HTTP/1.1", *lines, "", ""])
+    return _Request(
+        url,
+        _Place(parts.scheme, host, parts.port or (443 if parts.scheme == "https" else 80)),
+        head.encode() + body,
+        has_answer=method != "HEAD",
     )
 
 
