@@ -20,6 +20,8 @@ _QUIET_S = 2.0
 """How long there is no fact before the next one is awaited instead of looked for."""
 _FEW = 16
 """Facts of a round while runs append: parts of a round cannot rest."""
+_COMPARE_EVERY_S = 10.0
+"""How often lags are compared: within a second a slow answer looks like falling behind."""
 _MANY = 1000
 """Facts that may wait for a reader without hurry."""
 
@@ -92,7 +94,7 @@ class Lag:
     def grows(self, end: int, reached: Iterable[int]) -> bool:
         """Whether many facts wait, and more than at the comparison before."""
         now = self._clock()
-        if now - self._compared_at >= _LOOK_EVERY_S:
+        if now - self._compared_at >= _COMPARE_EVERY_S:
             lag = end - min(reached, default=end)
             self._grows = self._lag is not None and lag > max(self._lag, _MANY)
             self._compared_at, self._lag = now, lag
