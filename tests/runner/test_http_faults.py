@@ -82,6 +82,49 @@ def test_a_session_that_hangs_delays_nobody_else(stage: Stage) -> None:
     gone(process)
 
 
+def test_connections_to_a_session_that_hangs_close_and_expire_all_the_same(stage: Stage) -> None:
+    idle = {"MAESTRO_HEADLESS_CONNECTION_IDLE_MS": "200"}
+    runner = start(stage, env=idle)
+    try:
+        told = {"utilityOperations": ["command_exec"]}
+        holder = connected(runner, capabilities=told)["connection_id"]
+        sleeping = {"type": "utility_command_start", "command_id": "u", "command": "sleep 600"}
+        assert runner.post(f"{HERE}/messages", sleeping, connection_id=holder).status == 200
+        (process,) = runner.session_processes()
+        os.kill(process, signal.SIGSTOP)
+        viewer = connected(runner, sessionId=NAMED, role="viewer")["connection_id"]
+        subscribed = runner.post(f"{HERE}/subscribe", {"connectionId": viewer}).json
+        left = {"subscriptionId": subscribed["subscription_id"]}
+        assert runner.post(f"{HERE}/unsubscribe", left).status == 200
+        other = connected(runner, sessionId=NAMED, role="viewer")["connection_id"]
+        assert runner.post(f"{HERE}/disconnect", {"connectionId": other}).status == 200
+        state = {"controller_connection_id": holder}
+        while state["controller_connection_id"] is not None:  # until its lease has expired
+            state = runner.ask("GET", HERE).json["state"]
+        assert state["connections"] == []
+        connected(runner, sessionId=NAMED)
+        os.kill(process, signal.SIGCONT)
+    finally:
+        assert runner.end() == 0
+    gone(process)
+
+
+@pytest.mark.soak
+def test_a_session_that_hangs_for_good_can_be_shut_down_and_opened_again(stage: Stage) -> None:
+    runner, process = working(stage)
+    try:
+        os.kill(process, signal.SIGSTOP)
+        by = connected(runner, sessionId=NAMED, takeControl=True)["connection_id"]
+        answer = runner.post(f"{HERE}/messages", {"type": "shutdown"}, connection_id=by)
+        assert (answer.status, answer.json["error_type"]) == (503, "runtime_not_ready")
+        assert "was killed" in answer.json["error"]
+        gone(process)
+        assert runner.ask("GET", HERE).status == 404
+        connected(runner, sessionId=NAMED)
+    finally:
+        assert runner.end() == 0
+
+
 @pytest.mark.soak
 def test_a_session_that_hangs_for_good_makes_an_interrupted_drain(stage: Stage) -> None:
     runner, process = working(stage)

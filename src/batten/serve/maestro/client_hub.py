@@ -81,6 +81,12 @@ class ClientHub:
     def wants_endings(self) -> bool:
         return self.registry.wants_endings
 
+    def is_owner(self, connection_id: str) -> bool:
+        """Whether a connection has commands or watches that run."""
+        state = self.state
+        utilities = (*state.active_utility_commands, *state.active_file_watches)
+        return any(one.owner_connection_id == connection_id for one in utilities)
+
     async def room(self) -> None:
         await asyncio.sleep(0)
 

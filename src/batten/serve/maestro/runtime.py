@@ -362,17 +362,18 @@ class Runtime:
         await self._served.take(said, sender, begin, done)
 
     async def _shut_down(self) -> None:
-        await self._served.end()
-        self._hub.heed(ShutDown())
-        self._outbox.publish_snapshot()
-        self._hub.dismiss(self._registry.clear())
-        self._is_shut = True
+        try:
+            await self._served.end()
+        finally:  # a session that could not end by itself is over too
+            self._hub.heed(ShutDown())
+            self._outbox.publish_snapshot()
+            self._hub.dismiss(self._registry.clear())
+            self._is_shut = True
 
     async def _part(self, gone: Gone) -> None:
         self._hub.dismiss(gone)
         self._served.audience_changed()
-        for connection_id in gone.connections:
-            await self._served.leave(connection_id)
+        await asyncio.gather(*map(self._served.leave, gone.connections))
         self._outbox.publish_snapshot()
 
     async def _sweep(self) -> None:
