@@ -224,8 +224,19 @@ def test_what_was_not_flushed_can_be_read_and_not_attached_to(stage: Stage, flus
         ):
             assert (answer.status, answer.json["error_type"]) == (503, "runtime_not_ready")
         assert runner.session_processes() == []
+        # Whoever comes after it finds what it was given to inspect.
+        again = runner.post(f"{WELL_KNOWN}/drain").json["manifest"]
+        known = ("session_id", "session_file", "session_file_sha256", "cursor")
+        assert [again["runtime"][name] for name in known] == [
+            manifest["runtime"][name] for name in known
+        ]
+        assert again["runtime"]["flush_status"] == "skipped"
+        assert again["runtime"]["error"] == snapshot["state"]["last_error"]
+        shown = again["snapshot"]["state"]
+        assert shown == {name: snapshot["state"][name] for name in shown}
+        assert again["snapshot"]["cursor"] == snapshot["cursor"]
     finally:
-        runner.end()
+        assert runner.end() == 0
 
 
 def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> None:

@@ -112,7 +112,7 @@ class RunnerService:
 
     async def create(self, ask: CreateAsk) -> tuple[Runtime, bool]:
         """The session that is asked for, and whether it was opened for that."""
-        self.runner.check_ready()
+        self.runner.check_attachable()
         self._check_owned(ask)
         self._check_asked(ask)
         async with self._opening:
