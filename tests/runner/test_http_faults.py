@@ -7,6 +7,7 @@ import sqlite3
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.agent.stage import Stage, bash, end, say
@@ -107,6 +108,20 @@ def test_connections_to_a_session_that_hangs_close_and_expire_all_the_same(stage
     finally:
         assert runner.end() == 0
     gone(process)
+
+
+def test_a_repeated_signal_does_not_cut_the_drain_short(stage: Stage) -> None:
+    runner, process = working(stage)
+    os.kill(process, signal.SIGSTOP)
+    runner.process.send_signal(signal.SIGTERM)
+    while not runner.ask("GET", f"{WELL_KNOWN}/identity").json["draining"]:
+        pass  # until the drain has begun
+    runner.process.send_signal(signal.SIGTERM)
+    assert runner.ask("GET", HERE).status == 200
+    os.kill(process, signal.SIGCONT)
+    assert runner.end() == 0
+    (place,) = (stage.workspace / ".maestro/runner-snapshots").iterdir()
+    assert msgspec.json.decode(place.read_bytes())["runtime"]["flush_status"] == "completed"
 
 
 @pytest.mark.soak
