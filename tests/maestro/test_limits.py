@@ -71,6 +71,9 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
     ({"command": "x" * 100_001}, "Command has 100001 characters; at most 100000 are allowed"),
     ({"command": "echo \x07"}, "Command holds the control character U+0007; "
      "only tab, newline and carriage return are allowed"),
+    ({"command": "touch 'made", "shell_mode": "direct"}, "Command has an unterminated ' quote"),
+    ({"command": "touch made\\", "shell_mode": "direct"}, "Command ends in an unfinished escape"),
+    ({"command": "''", "shell_mode": "direct"}, "Command must contain an executable to run"),
     ({"env": {"A" * 257: "x"}}, "A name in env has more than 256 characters"),
     ({"env": {"A": "x" * 32_769}}, "A value in env has more than 32768 characters"),
     ({"cwd": "nowhere"}, "Working directory not found: nowhere"),
