@@ -288,9 +288,11 @@ class Runtime:
         """The same as the bytes that all readers share. Close it when you are done with it."""
         self._exists()
         if subscription_id is not None:
-            if cursor is None:
-                return Reading(self._registry, self._outbox.mailbox(subscription_id))
-            return Reading(self._registry, self._outbox.resume(subscription_id, cursor))
+            unread = self._outbox.mailbox(subscription_id)
+            # The first stream has all since the subscription was opened, whatever its cursor.
+            if cursor is not None and unread.was_read:
+                unread = self._outbox.resume(subscription_id, cursor)
+            return Reading(self._registry, unread)
         ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
         looking_on = self._registry.look_on(asked(ask, SubscribeAsk))
         mailbox = self._outbox.attach(self._registry.subscription(looking_on), cursor)
