@@ -101,7 +101,7 @@ def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
         value = first(environ, variables)
         if value and len(value) <= _LONGEST:
             found[name] = value
-    if first(environ, _HOSTED).lower() in YES:
+    if is_hosted(environ):
         found.setdefault("runtime_mode", "hosted")
     for variable, value in environ.items():
         if not variable.startswith("MAESTRO_"):
@@ -111,6 +111,11 @@ def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
             if name and name != variable and 0 < len(value.strip()) <= _LONGEST:
                 found[short + name.lower()] = value.strip()
     return found
+
+
+def is_hosted(environ: Mapping[str, str]) -> bool:
+    """Whether this is the environment of a hosted runner's session."""
+    return first(environ, _HOSTED).lower() in YES
 
 
 def first(environ: Mapping[str, str], variables: tuple[str, ...]) -> str:
