@@ -10,6 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from batten.contract.facts import SessionClosed
+from batten.contract.ids import SessionId, session_stream
+from batten.runner.session_file import journal_id
+from batten.session.history import envelopes_of
 from tests.agent.stage import Stage, bash, end, say
 from tests.runner.remote import PATIENCE_S, WELL_KNOWN, RunnerProcess
 from tests.runner.test_http import HERE, NAMED, connected, first, heard, prompted, start
@@ -219,3 +223,21 @@ def test_an_end_that_the_journal_cannot_take_is_no_clean_drain(stage: Stage) -> 
         store.close()
         runner.end()
     gone(process)
+
+
+def test_why_a_session_was_closed_is_recorded(stage: Stage) -> None:
+    runner = start(stage, env={"MAESTRO_HEADLESS_RUNTIME_IDLE_MS": "100"})
+    connected(runner)
+    (process,) = runner.session_processes()
+    gone(process)  # nobody reads: it is idle
+    assert runner.post(f"{WELL_KNOWN}/drain", {"reason": "ttl_expired"}).status == 200
+    assert runner.end() == 0
+
+    async def closings() -> list[str]:
+        journal = stage.journal()
+        stream = session_stream(SessionId(journal_id(NAMED)))
+        found = [one async for one in envelopes_of(journal, stream)]
+        journal.close()
+        return [one.data.reason for one in found if isinstance(one.data, SessionClosed)]
+
+    assert asyncio.run(closings()) == ["idle_timeout", "ttl_expired"]

@@ -221,6 +221,20 @@ def test_the_session_of_a_hosted_runner_says_so_unless_its_launcher_says_more() 
     assert identity_of(remote) == {"runtime_mode": "remote"}
 
 
+def test_the_reason_of_an_end_says_more_than_the_last_run() -> None:
+    found = [
+        payloads.close_reason(reason, outcome)
+        for reason, outcome in (
+            ("done", "completed"),
+            ("done", "cancelled"),
+            ("done", "model_error"),
+            ("idle_timeout", "completed"),
+            ("ttl_expired", "cancelled"),
+        )
+    ]
+    assert found == ["COMPLETED", "USER_STOPPED", "ERROR", "IDLE_TIMEOUT", "TTL_EXPIRED"]
+
+
 def test_a_missing_override_erases_no_default() -> None:
     defaults = {"session_id": "s", "user_id": "u", "attributes": {"a": "1", "b": "2"}}
     over = {"session_id": None, "user_id": "v", "attributes": {"b": None, "c": "3"}}

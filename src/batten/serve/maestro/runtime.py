@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from batten.client.transport import MOST_COMPLAINTS
 from batten.contract.errors import CallerError, NotFound, NotReady
+from batten.contract.facts.session import DONE, TTL_EXPIRED
 from batten.protocols.maestro.connection import LOCAL
 from batten.protocols.maestro.hosted import (
     ConnectAsk,
@@ -169,8 +170,9 @@ class Runtime:
         if self._is_live:
             await self._served.opened()
 
-    async def close(self) -> None:
-        """End the session, unless it was drained, and close every stream."""
+    async def close(self, reason: str = DONE) -> None:
+        """End the session, unless it was drained, and close every stream; `reason` is recorded."""
+        self._served.reason = reason
         try:
             if self._is_live:
                 with suppress(Exception):  # `Served` has already reported it
@@ -310,6 +312,8 @@ class Runtime:
             raise NotFound(NO_SESSION, code="stale_session")
         wanted = request_received(request)
         self.runner.draining = True  # now, not only when the drain task starts
+        if wanted.reason == TTL_EXPIRED:
+            self._served.reason = TTL_EXPIRED
         draining, self._unheard = self._unheard, None
         if draining is None:
             runtime = self._served if self._is_live and not self._is_shut else None

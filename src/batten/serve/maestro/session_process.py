@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from batten.contract.errors import BattenError, NotReady
+from batten.contract.facts.session import DONE
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.incoming import Incoming, read, utility_id_of
 from batten.protocols.maestro.outgoing import Error
@@ -94,6 +95,7 @@ class SessionProcess:
         self._directory = directory
         self._opening = opening
         self._keep = keep
+        self.reason = DONE
         self._process: Process | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, _Pending] = {}
@@ -215,7 +217,7 @@ class SessionProcess:
         """A process that hangs is killed."""
         if not self._asked:
             self._asked = True
-            self._send(End())
+            self._send(End(reason=self.reason))
         try:
             async with asyncio.timeout(_END_S):
                 await self._ended.wait()
