@@ -223,14 +223,11 @@ def test_the_session_of_a_hosted_runner_says_so_unless_its_launcher_says_more() 
 
 def test_the_reason_of_an_end_says_more_than_the_last_run() -> None:
     found = [
-        payloads.close_reason(reason, outcome)
-        for reason, outcome in (
-            ("done", "completed"),
-            ("done", "cancelled"),
-            ("done", "model_error"),
-            ("idle_timeout", "completed"),
-            ("ttl_expired", "cancelled"),
-        )
+        payloads.close_reason("done", "completed"),
+        payloads.close_reason("done", "cancelled"),
+        payloads.close_reason("done", "model_error"),
+        payloads.close_reason("idle_timeout", "completed"),
+        payloads.close_reason("ttl_expired", "cancelled"),
     ]
     assert found == ["COMPLETED", "USER_STOPPED", "ERROR", "IDLE_TIMEOUT", "TTL_EXPIRED"]
 

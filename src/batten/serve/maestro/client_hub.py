@@ -84,8 +84,11 @@ class ClientHub:
     def is_owner(self, connection_id: str) -> bool:
         """Whether a connection has commands or watches that run."""
         state = self.state
-        utilities = (*state.active_utility_commands, *state.active_file_watches)
-        return any(one.owner_connection_id == connection_id for one in utilities)
+        owners = {
+            *(one.owner_connection_id for one in state.active_utility_commands),
+            *(one.owner_connection_id for one in state.active_file_watches),
+        }
+        return connection_id in owners
 
     async def room(self) -> None:
         await asyncio.sleep(0)
