@@ -11,7 +11,7 @@ import pytest
 from batten.agent.rules.rule import Rule
 from batten.agent.rules.verdict import may_read
 from batten.serve.maestro.attachments import load
-from batten.serve.maestro.limits import Limits
+from batten.serve.maestro.limits import Limits, limits_of
 from batten.session.utilities.commands import MOST_COMMANDS
 from batten.session.utilities.watches import MOST_WATCHES
 from tests.agent.stage import Stage, end, say
@@ -71,6 +71,9 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
     ({"command": "x" * 100_001}, "Command has 100001 characters; at most 100000 are allowed"),
     ({"command": "echo \x07"}, "Command holds the control character U+0007; "
      "only tab, newline and carriage return are allowed"),
+    ({"command": "touch 'made", "shell_mode": "direct"}, "Command has an unterminated ' quote"),
+    ({"command": "touch made\\", "shell_mode": "direct"}, "Command ends in an unfinished escape"),
+    ({"command": "''", "shell_mode": "direct"}, "Command must contain an executable to run"),
     ({"env": {"A" * 257: "x"}}, "A name in env has more than 256 characters"),
     ({"env": {"A": "x" * 32_769}}, "A value in env has more than 32768 characters"),
     ({"cwd": "nowhere"}, "Working directory not found: nowhere"),
@@ -176,6 +179,20 @@ async def test_a_file_is_read_up_to_its_limit_and_inside_the_workspace(stage: St
         client.say("utility_file_search", search_id="s", query="  ")
         found = await client.until("utility_file_search_results")
         assert (found["results"], found["truncated"], found["query"]) == ([], False, "")
+
+
+def test_attachments_of_a_hosted_session_are_files_of_its_workspace(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "in.txt").write_text("inside")
+    (tmp_path / "out.txt").write_text("outside")
+    (tmp_path / "work" / "link").symlink_to("../out.txt")
+    paths = ["in.txt", "../out.txt", "link", str(tmp_path / "out.txt")]
+    limits = limits_of({"MAESTRO_HOSTED_RUNNER_MODE": "1"})
+    loaded = load(paths, str(tmp_path / "work"), limits, lambda _: True)
+    assert (loaded.count, loaded.text) == (1, "\n\n[Attached file: in.txt]\ninside")
+    assert len(loaded.problems) == 3
+    assert all("Path is outside workspace root: " in problem for problem in loaded.problems)
+    assert load(paths, str(tmp_path / "work"), limits_of({}), lambda _: True).count == 4
 
 
 def test_an_attachment_that_must_not_be_read_is_left_out(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from batten.protocols.maestro.hosted import (
     ConnectAsk,
     MessageEnvelope,
     ResetEnvelope,
+    SnapshotEnvelope,
     SubscribeAsk,
 )
 from batten.protocols.maestro.outgoing import ResponseEnd
@@ -323,6 +324,21 @@ async def test_a_client_that_reconnects_gets_all_messages_of_its_subscription(st
             assert [one["type"] for one in await again.prompt()] == [
                 *("response_start", "response_chunk", "response_end"),
             ]
+
+
+@pytest.mark.parametrize("cursor", [-999, 0, 10**6])
+async def test_the_first_stream_of_a_subscription_begins_with_it_whatever_its_cursor(
+    stage: Stage, cursor: int
+) -> None:
+    async with hosting(stage, DONE) as runtime:
+        subscribed = await runtime.subscribe(SubscribeAsk(role="viewer"))
+        before = runtime.state().cursor
+        await runtime.subscribe(SubscribeAsk(role="viewer"))
+        async with aclosing(runtime.attach(subscribed.subscription_id, cursor=cursor)) as stream:
+            async with asyncio.timeout(PATIENCE_S):
+                first = await anext(stream)
+        assert isinstance(first, SnapshotEnvelope)
+        assert first.snapshot.cursor == before + 1
 
 
 async def test_what_is_no_message_is_refused(stage: Stage) -> None:

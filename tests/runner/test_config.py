@@ -139,4 +139,5 @@ def test_runs_of_the_session_name_their_runner_and_workspace(tmp_path: Path) -> 
         "workspace_id": "ws_1",
         "agent_run_id": "run_1",
         "session_id": "sess_1",
+        "runtime_mode": "hosted",
     }

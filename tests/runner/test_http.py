@@ -153,6 +153,7 @@ def test_a_workspace_that_is_gone_makes_it_unready(stage: Stage, runner: RunnerP
     told = runner.ask("GET", f"{WELL_KNOWN}/identity").json
     assert (told["ready"], told["draining"], told["runner_session_id"]) == (False, False, "mrs_1")
     refused(runner.ask("GET", "/readyz"), 503, "runtime_not_ready", "UNAVAILABLE")
+    refused(runner.post(CONNECTIONS), 503, "runtime_not_ready", "UNAVAILABLE")
     refused(runner.post(f"{WELL_KNOWN}/drain"), 503, "runtime_not_ready", "UNAVAILABLE")
     (stage.directory / "elsewhere").rename(stage.workspace)
 
@@ -197,6 +198,20 @@ def test_what_is_wrong_at_the_start_is_told_and_nothing_listens(
         start(stage, *flags, env=env)
     assert raised.value.code == 1
     assert problem in raised.value.errors
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [("nobody/nothing", "no model 'nobody/nothing'"), (f"scripted/{__file__}", "expected object")],
+)
+def test_a_model_that_cannot_be_used_is_told_before_anything_listens(
+    stage: Stage, model: str, problem: str
+) -> None:
+    with pytest.raises(NotStarted) as raised:
+        start(stage, model=model)
+    assert raised.value.code == 1
+    (line,) = raised.value.errors.splitlines()
+    assert problem in line
 
 
 def test_a_session_has_the_id_it_was_given_and_what_was_asked_for(
@@ -310,7 +325,8 @@ def test_a_wrong_request_makes_no_session(stage: Stage, runner: RunnerProcess) -
         answer = runner.post(path, {"workspaceRoot": elsewhere})
         refused(answer, 409, "conflict", "ALREADY_EXISTS")
         large = b'{"model":"%b"}' % (b"x" * 1_000_000)
-        refused(runner.ask("POST", path, large), 413, "request_too_large", "UNKNOWN")
+        told = refused(runner.ask("POST", path, large), 413, "request_too_large", "UNKNOWN")
+        assert told["error"].startswith("Payload too large: ")
         mode = {"x-maestro-approval-mode": "yolo"}
         refused(runner.ask("POST", path, {}, mode), 400, "bad_request", "INVALID_ARGUMENT")
         for kind in ("user_input", "mcp_elicitation"):

@@ -7,8 +7,13 @@ import sqlite3
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from batten.contract.facts import SessionClosed
+from batten.contract.ids import SessionId, session_stream
+from batten.runner.session_file import journal_id
+from batten.session.history import envelopes_of
 from tests.agent.stage import Stage, bash, end, say
 from tests.runner.remote import PATIENCE_S, WELL_KNOWN, RunnerProcess
 from tests.runner.test_http import HERE, NAMED, connected, first, heard, prompted, start
@@ -80,6 +85,63 @@ def test_a_session_that_hangs_delays_nobody_else(stage: Stage) -> None:
     finally:
         assert runner.end() == 0
     gone(process)
+
+
+def test_connections_to_a_session_that_hangs_close_and_expire_all_the_same(stage: Stage) -> None:
+    idle = {"MAESTRO_HEADLESS_CONNECTION_IDLE_MS": "200"}
+    runner = start(stage, env=idle)
+    try:
+        told = {"utilityOperations": ["command_exec"]}
+        holder = connected(runner, capabilities=told)["connection_id"]
+        sleeping = {"type": "utility_command_start", "command_id": "u", "command": "sleep 600"}
+        assert runner.post(f"{HERE}/messages", sleeping, connection_id=holder).status == 200
+        (process,) = runner.session_processes()
+        os.kill(process, signal.SIGSTOP)
+        viewer = connected(runner, sessionId=NAMED, role="viewer")["connection_id"]
+        subscribed = runner.post(f"{HERE}/subscribe", {"connectionId": viewer}).json
+        left = {"subscriptionId": subscribed["subscription_id"]}
+        assert runner.post(f"{HERE}/unsubscribe", left).status == 200
+        other = connected(runner, sessionId=NAMED, role="viewer")["connection_id"]
+        assert runner.post(f"{HERE}/disconnect", {"connectionId": other}).status == 200
+        state = {"controller_connection_id": holder}
+        while state["controller_connection_id"] is not None:  # until its lease has expired
+            state = runner.ask("GET", HERE).json["state"]
+        assert state["connections"] == []
+        connected(runner, sessionId=NAMED)
+        os.kill(process, signal.SIGCONT)
+    finally:
+        assert runner.end() == 0
+    gone(process)
+
+
+def test_a_repeated_signal_does_not_cut_the_drain_short(stage: Stage) -> None:
+    runner, process = working(stage)
+    os.kill(process, signal.SIGSTOP)
+    runner.process.send_signal(signal.SIGTERM)
+    while not runner.ask("GET", f"{WELL_KNOWN}/identity").json["draining"]:
+        pass  # until the drain has begun
+    runner.process.send_signal(signal.SIGTERM)
+    assert runner.ask("GET", HERE).status == 200
+    os.kill(process, signal.SIGCONT)
+    assert runner.end() == 0
+    (place,) = (stage.workspace / ".maestro/runner-snapshots").iterdir()
+    assert msgspec.json.decode(place.read_bytes())["runtime"]["flush_status"] == "completed"
+
+
+@pytest.mark.soak
+def test_a_session_that_hangs_for_good_can_be_shut_down_and_opened_again(stage: Stage) -> None:
+    runner, process = working(stage)
+    try:
+        os.kill(process, signal.SIGSTOP)
+        by = connected(runner, sessionId=NAMED, takeControl=True)["connection_id"]
+        answer = runner.post(f"{HERE}/messages", {"type": "shutdown"}, connection_id=by)
+        assert (answer.status, answer.json["error_type"]) == (503, "runtime_not_ready")
+        assert "was killed" in answer.json["error"]
+        gone(process)
+        assert runner.ask("GET", HERE).status == 404
+        connected(runner, sessionId=NAMED)
+    finally:
+        assert runner.end() == 0
 
 
 @pytest.mark.soak
@@ -161,3 +223,21 @@ def test_an_end_that_the_journal_cannot_take_is_no_clean_drain(stage: Stage) -> 
         store.close()
         runner.end()
     gone(process)
+
+
+def test_why_a_session_was_closed_is_recorded(stage: Stage) -> None:
+    runner = start(stage, env={"MAESTRO_HEADLESS_RUNTIME_IDLE_MS": "100"})
+    connected(runner)
+    (process,) = runner.session_processes()
+    gone(process)  # nobody reads: it is idle
+    assert runner.post(f"{WELL_KNOWN}/drain", {"reason": "ttl_expired"}).status == 200
+    assert runner.end() == 0
+
+    async def closings() -> list[str]:
+        journal = stage.journal()
+        stream = session_stream(SessionId(journal_id(NAMED)))
+        found = [one async for one in envelopes_of(journal, stream)]
+        journal.close()
+        return [one.data.reason for one in found if isinstance(one.data, SessionClosed)]
+
+    assert asyncio.run(closings()) == ["idle_timeout", "ttl_expired"]

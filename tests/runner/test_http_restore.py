@@ -1,6 +1,7 @@
 """A drained runner goes on elsewhere: from its workspace and manifest alone, on an empty home."""
 
 import asyncio
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from batten.journal.sqlite import SqliteJournal
 from batten.runner.restore import load
-from batten.runner.session_file import journal_id
+from batten.runner.session_file import journal_id, write
 from tests.agent.stage import Stage, bash, end, say
 from tests.maestro.schemas import Json
 from tests.runner.remote import WELL_KNOWN, NotStarted, RunnerProcess
@@ -98,6 +99,33 @@ def test_an_empty_home_and_another_place_are_enough(stage: Stage) -> None:
         assert said[0]["cursor"] > manifest["runtime"]["cursor"]
     finally:
         assert runner.end() == 0
+
+
+def test_a_manifest_can_be_restored_more_than_once(stage: Stage) -> None:
+    drained = drained_once(stage, stage.scenario(DONE, AGAIN))
+    flags = ("--restore-manifest", drained["manifest_path"])
+    for number in range(2):  # the drain of the first one leaves a file of its own
+        runner = start(stage, "", *flags, home=stage.directory / f"home{number}")
+        try:
+            snapshot = runner.ask("GET", f"{HERE}/state").json
+            assert snapshot["cursor"] == drained["manifest"]["runtime"]["cursor"]
+            said = prompted(runner, connected(runner, sessionId=NAMED)["connection_id"])
+            assert said[-1]["message"]["type"] == "response_end"
+        finally:
+            assert runner.end() == 0
+
+
+def test_files_of_a_session_are_kept_up_to_a_limit(stage: Stage) -> None:
+    drained = drained_once(stage, stage.scenario(DONE))
+    last = Path(drained["manifest"]["runtime"]["session_file"])
+    session_id = journal_id(NAMED)
+    earlier = [last.with_name(f"{session_id}-{number:016d}.batten") for number in range(8)]
+    other = last.with_name("chat_other-0.batten")
+    for number, path in enumerate((other, *earlier)):
+        path.touch()
+        os.utime(path, (number, number))
+    again = write(str(stage.home), str(stage.workspace), None, session_id)
+    assert set(last.parent.iterdir()) == {last, Path(again.path), other, *earlier[2:]}
 
 
 def test_a_session_may_get_another_name(stage: Stage) -> None:
@@ -224,8 +252,19 @@ def test_what_was_not_flushed_can_be_read_and_not_attached_to(stage: Stage, flus
         ):
             assert (answer.status, answer.json["error_type"]) == (503, "runtime_not_ready")
         assert runner.session_processes() == []
+        # Whoever comes after it finds what it was given to inspect.
+        again = runner.post(f"{WELL_KNOWN}/drain").json["manifest"]
+        known = ("session_id", "session_file", "session_file_sha256", "cursor")
+        assert [again["runtime"][name] for name in known] == [
+            manifest["runtime"][name] for name in known
+        ]
+        assert again["runtime"]["flush_status"] == "skipped"
+        assert again["runtime"]["error"] == snapshot["state"]["last_error"]
+        shown = again["snapshot"]["state"]
+        assert shown == {name: snapshot["state"][name] for name in shown}
+        assert again["snapshot"]["cursor"] == snapshot["cursor"]
     finally:
-        runner.end()
+        assert runner.end() == 0
 
 
 def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> None:

@@ -195,6 +195,43 @@ def test_identity_comes_from_the_first_variable_that_is_not_blank() -> None:
     assert principal_of({}) is None
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("MAESTRO_EVALOPS_ORG_ID", "EVALOPS_ORGANIZATION_ID", "EVALOPS_ORG_ID"),
+        *("MAESTRO_ENTERPRISE_ORG_ID", "MAESTRO_LLM_GATEWAY_ORG_ID"),
+        "MAESTRO_REMOTE_RUNNER_ORG_ID",
+    ],
+)
+def test_an_organization_stands_in_for_a_workspace_that_is_not_named(variable: str) -> None:
+    identity = identity_of({variable: "org_1"})
+    assert correlation_of(identity, "/here") == {
+        "organization_id": "org_1",
+        "workspace_id": "org_1",
+        "session_id": "unknown",
+    }
+    named = identity_of({variable: "org_1", "EVALOPS_WORKSPACE_ID": "ws_1"})
+    assert correlation_of(named, "/here")["workspace_id"] == "ws_1"
+
+
+def test_the_session_of_a_hosted_runner_says_so_unless_its_launcher_says_more() -> None:
+    hosted = {"MAESTRO_HOSTED_RUNNER_MODE": "1"}
+    assert identity_of(hosted) == {"runtime_mode": "hosted"}
+    remote = {**hosted, "MAESTRO_RUNTIME_MODE": "remote"}
+    assert identity_of(remote) == {"runtime_mode": "remote"}
+
+
+def test_the_reason_of_an_end_says_more_than_the_last_run() -> None:
+    found = [
+        payloads.close_reason("done", "completed"),
+        payloads.close_reason("done", "cancelled"),
+        payloads.close_reason("done", "model_error"),
+        payloads.close_reason("idle_timeout", "completed"),
+        payloads.close_reason("ttl_expired", "cancelled"),
+    ]
+    assert found == ["COMPLETED", "USER_STOPPED", "ERROR", "IDLE_TIMEOUT", "TTL_EXPIRED"]
+
+
 def test_a_missing_override_erases_no_default() -> None:
     defaults = {"session_id": "s", "user_id": "u", "attributes": {"a": "1", "b": "2"}}
     over = {"session_id": None, "user_id": "v", "attributes": {"b": None, "c": "3"}}

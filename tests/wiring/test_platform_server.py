@@ -1,9 +1,13 @@
 """The tool server that a launcher names in the environment."""
 
+from pathlib import Path
+
 import pytest
 
 from batten.contract.errors import CallerError
+from batten.contract.facts import RunQueued, ToolCompleted
 from batten.wiring.platform_server import endpoint, platform_server
+from tests.agent.stage import Stage, bash, end, say
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,26 @@ def test_a_launcher_without_ids_of_its_own_still_names_the_session_and_the_trace
         "X-EvalOps-Trace-Id": trace,
         "X-EvalOps-Maestro-Surface": "maestro",
     }
+
+
+async def test_the_ids_that_it_is_told_are_recorded_and_only_its_token_is_a_secret(
+    tmp_path: Path,
+) -> None:
+    trace, session = "0af7651916cd43dd8448eb211c80319c", "mrs_01K7T3M9ZQ4F8R2B6N0"
+    token = "tok_5f1d0a9c3b7e4682ad"
+    stage = Stage(
+        tmp_path,
+        {
+            "MAESTRO_PLATFORM_MCP_URL": "http://127.0.0.1:1",
+            "MAESTRO_EVALOPS_ACCESS_TOKEN": token,
+            "MAESTRO_SESSION_ID": session,
+            "TRACE_ID": trace,
+        },
+    )
+    command = f"echo {trace} {session} {token}"
+    played = await stage.play([bash(command, "c1")], [say("Done."), end()])
+    assert played.one(RunQueued).identity == {"session_id": session, "trace_id": trace}
+    assert played.one(ToolCompleted).output == f"{trace} {session} <redacted>"
 
 
 def test_it_is_off_without_an_address_and_by_its_switch() -> None:

@@ -142,21 +142,25 @@ class _Hosting:
         self.code = 0
 
     def prepare(self) -> None:
-        """Check the limits and the manifest, and take over its session, before anything listens."""
+        """Check limits, model and manifest, and take over its session, before anything listens."""
         from batten.runner.restore import load
         from batten.runner.session_file import PASSPHRASE, take_over
+        from batten.serve.maestro.greeting import checked_model
         from batten.serve.maestro.limits import limits_of
         from batten.serve.maestro.sharing import sharing_of
 
-        limits_of(self._opener.base.environ)
-        sharing_of(self._opener.base.environ)
+        base = self._opener.base
+        limits_of(base.environ)
+        sharing_of(base.environ)
+        if base.model:
+            checked_model(base)
         if self._config.restore is None:
             return
         identity = self._config.identity
         root = identity.workspace_root
         self._restored = load(self._config.restore, root, identity.maestro_session_id)
         if self._restored.is_ready:
-            passphrase = self._opener.base.environ.get(PASSPHRASE)
+            passphrase = base.environ.get(PASSPHRASE)
             self._stored_id = take_over(self._opener.home, root, self._restored, passphrase)
 
     @asynccontextmanager

@@ -5,6 +5,7 @@
         NotFound       it names something that does not exist
         Conflict       it does not fit the current state
         NoCredentials  no model is named, or its API key is missing
+        UnknownModel   a model's name leads to no provider
         StoreTooNew    a newer version wrote the store
         BadBundle      a bundle of a session is damaged, or not one
       PeerError        the other side broke the protocol; ends the connection, not the process
@@ -54,6 +55,12 @@ class Conflict(CallerError):
 
 class NoCredentials(CallerError):
     """No model is named, or its API key is missing."""
+
+    code = "config"
+
+
+class UnknownModel(CallerError):
+    """A model's name leads to no provider that is known."""
 
     code = "config"
 

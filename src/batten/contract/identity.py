@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 
 VARIABLES: dict[str, tuple[str, ...]] = {
-    "organization_id": ("MAESTRO_EVALOPS_ORG_ID", "EVALOPS_ORGANIZATION_ID"),
+    "organization_id": (
+        *("MAESTRO_EVALOPS_ORG_ID", "EVALOPS_ORGANIZATION_ID", "EVALOPS_ORG_ID"),
+        *("MAESTRO_ENTERPRISE_ORG_ID", "MAESTRO_LLM_GATEWAY_ORG_ID"),
+        "MAESTRO_REMOTE_RUNNER_ORG_ID",
+    ),
     "user_id": ("MAESTRO_EVALOPS_USER_ID", "EVALOPS_USER_ID", "MAESTRO_USER_ID"),
     "workspace_id": (
         *("MAESTRO_EVALOPS_WORKSPACE_ID", "EVALOPS_WORKSPACE_ID"),
@@ -60,6 +64,8 @@ BUS_OFF = "event_bus_off"
 """Among the ids of a run whose launcher turned the bus off: its events are never published."""
 HARD_OFF = ("MAESTRO_INTERNAL_TELEMETRY_DISABLED",)
 """Turns it off whatever the others say."""
+_HOSTED = ("MAESTRO_HOSTED_RUNNER_MODE",)
+"""Set by a hosted runner for its session."""
 YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off")
 _LONGEST = 512
@@ -95,6 +101,8 @@ def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
         value = first(environ, variables)
         if value and len(value) <= _LONGEST:
             found[name] = value
+    if is_hosted(environ):
+        found.setdefault("runtime_mode", "hosted")
     for variable, value in environ.items():
         if not variable.startswith("MAESTRO_"):
             continue
@@ -103,6 +111,11 @@ def identity_of(environ: Mapping[str, str]) -> dict[str, str]:
             if name and name != variable and 0 < len(value.strip()) <= _LONGEST:
                 found[short + name.lower()] = value.strip()
     return found
+
+
+def is_hosted(environ: Mapping[str, str]) -> bool:
+    """Whether this is the environment of a hosted runner's session."""
+    return first(environ, _HOSTED).lower() in YES
 
 
 def first(environ: Mapping[str, str], variables: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from batten.contract.errors import CallerError, NoCredentials
+from batten.contract.errors import CallerError, NoCredentials, UnknownModel
 from batten.models.contract import Model
 
 if TYPE_CHECKING:
@@ -124,10 +124,9 @@ def split_name(name: str, also: Collection[str] = ()) -> tuple[str, str]:
     provider = full_provider(provider)
     known = (*PROVIDERS, *also)
     if provider not in known or not model:
-        raise CallerError(
+        raise UnknownModel(
             f"no model {name!r}; a model is named PROVIDER/MODEL, where PROVIDER is one of "
-            f"{', '.join(known)}, for example anthropic/claude-sonnet-4-5",
-            code="config",
+            f"{', '.join(known)}, for example anthropic/claude-sonnet-4-5"
         )
     return provider, model
 

@@ -138,7 +138,7 @@ def _draft(
             error=flushed.error or UNSET,
             session_id=session_id,
             session_file=UNSET if kept is None else kept.path,
-            session_file_sha256=UNSET if kept is None else kept.sha256,
+            session_file_sha256=UNSET if kept is None else kept.sha256 or UNSET,
             protocol_version=snapshot.protocol_version,
             cursor=flushed.cursor or snapshot.cursor,
         ),

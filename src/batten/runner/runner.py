@@ -57,6 +57,12 @@ class Runner:
         if self.restored is not None and not self.restored.is_ready:
             raise NotReady(f"Hosted runner is not ready: {self.restored.error}")
 
+    def check_attachable(self) -> None:
+        """Raises `NotReady` if new clients may not attach: `ready` is false."""
+        self.check_ready()
+        if not self.ready:
+            raise NotReady("Hosted runner workspace root is unavailable")
+
     async def drain(
         self, request: DrainRequest, runtime: Drainable | None, bound: str | None = None
     ) -> Drained:
@@ -76,7 +82,7 @@ class Runner:
             if self.drained is not None and self.drained.status == "drained":
                 return self.drained
             if self._flushed is None or self._flushed.status == "failed":
-                self._flushed = await flush(runtime)
+                self._flushed = await self._flush(runtime)
             self.drained = await hand_over(
                 request,
                 identity,
@@ -87,3 +93,16 @@ class Runner:
                 self._environ,
             )
             return self.drained
+
+    async def _flush(self, runtime: Drainable | None) -> Flush:
+        """Stop `runtime`. One that was restored only to be inspected is handed on as it was."""
+        restored = self.restored
+        if runtime is not None or restored is None or restored.is_ready:
+            return await flush(runtime)
+        return Flush(
+            status="skipped",
+            snapshot=restored.snapshot,
+            cursor=restored.cursor,
+            session_file=restored.kept,
+            error=restored.error,
+        )

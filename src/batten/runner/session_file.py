@@ -26,6 +26,10 @@ PASSPHRASE = "BATTEN_BUNDLE_PASSPHRASE"
 LARGEST = 8 << 30
 """Bytes that a bundle may unpack to."""
 _PIECE = 1 << 20
+_DIGITS = 16
+"""Of a file's digest in its name."""
+_MOST_KEPT = 8
+"""Files of one session."""
 
 Keep = Callable[[str], SessionFile]
 """Writes the session with this id in the journal."""
@@ -45,15 +49,34 @@ def journal_id(name: str) -> str:
 
 
 def write(home: str, workspace: str, passphrase: str | None, session_id: str) -> SessionFile:
-    """Write a session of this home into the workspace, in place of an earlier file of it."""
-    root = Root(workspace)
-    directory = root.resolve(PLACE, "write")
-    file_name = f"{session_id}{SUFFIX}"
-    place = ResolvedPath(directory.base, (*directory.parts, file_name), file_name)
+    """Write a session of this home into the workspace, beside the last files of earlier drains:
+    their manifests can still be restored.
+    """
+    directory = Root(workspace).resolve(PLACE, "write")
+    aside = f".{session_id}.{os.getpid()}.partial"
+    place = ResolvedPath(directory.base, (*directory.parts, aside), aside)
     sealed = None if passphrase is None else SealedPart(partial(SealKey.find, home), passphrase)
-    with upkeep_lock(home, shared=True), _replacing(place) as file:
-        export_session(home, session_id, file, sealed)
-    return SessionFile(path=place.path, sha256=file.digest())
+    with upkeep_lock(home, shared=True), parent_of(place, create=True) as folder:
+        with _new_file(aside, folder) as file:
+            export_session(home, session_id, file, sealed)
+        name = f"{session_id}-{file.digest()[:_DIGITS]}{SUFFIX}"
+        os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        _forget_oldest(session_id, folder)
+    return SessionFile(path=os.path.join(directory.path, name), sha256=file.digest())
+
+
+def _forget_oldest(session_id: str, folder: int) -> None:
+    """Keep the newest files of a session."""
+
+    def age(name: str) -> int:
+        return -os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+
+    with suppress(OSError):  # what cannot be removed stays
+        # The descriptor is for paths only, and cannot be listed itself.
+        found = os.listdir(f"/proc/self/fd/{folder}")
+        files = [one for one in found if one.startswith(f"{session_id}-") and one.endswith(SUFFIX)]
+        for name in sorted(files, key=age)[_MOST_KEPT:]:
+            os.unlink(name, dir_fd=folder)
 
 
 class _Hashed:
@@ -75,24 +98,21 @@ class _Hashed:
 
 
 @contextmanager
-def _replacing(place: ResolvedPath) -> Generator[_Hashed]:
-    """A new file that gets its name when it is whole. It holds prompts: only its owner reads it."""
-    with parent_of(place, create=True) as directory:
-        aside = f".{place.name}.{os.getpid()}.partial"
-        with suppress(FileNotFoundError):
-            os.unlink(aside, dir_fd=directory)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with open(os.open(aside, flags, 0o600, dir_fd=directory), "wb") as file:
-                hashed = _Hashed(file)
-                yield hashed
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(aside, place.name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(aside, dir_fd=directory)
-            raise
+def _new_file(name: str, folder: int) -> Generator[_Hashed]:
+    """A file that is whole and on the disk at the end, or gone. Only its owner reads it: it holds
+    prompts."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(name, flags, 0o600, dir_fd=folder), "wb") as file:
+            yield _Hashed(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
 
 
 def adopt(
@@ -109,7 +129,7 @@ def adopt(
     place = Root(workspace).resolve(kept.path)
     checked = _checked(place, kept, passphrase)
     session_id = checked.session.session_id
-    named = os.path.basename(place.path).removesuffix(SUFFIX)
+    named = os.path.basename(place.path).removesuffix(SUFFIX).partition("-")[0]
     if is_ulid(named) and named != session_id:
         raise BadBundle(f"Session file {place.path} holds another session: {session_id}")
     with upkeep_lock(home), _journal(home) as journal:

@@ -206,7 +206,10 @@ class SessionParts:
         servers = self._mcp_servers()
         if not handlers and not servers:
             return set()
-        return configured_values([*servers.values(), *map(to_builtins, handlers)])
+        from batten.wiring.platform_server import without_ids
+
+        entries = map(without_ids, servers.values())
+        return configured_values([*entries, *map(to_builtins, handlers)])
 
     def _read_rules(self) -> Iterator[Rule]:
         """The rules of the specification and of files; a resumed session's were checked before."""

@@ -4,7 +4,7 @@ Only the environment of the process counts: settings of a workspace cannot name 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from batten.contract.errors import CallerError
@@ -24,6 +24,23 @@ _HEADERS = {
     "X-EvalOps-Request-Id": "request_id",
     "X-EvalOps-Trace-Id": "trace_id",
 }
+
+_SESSION = "Mcp-Session-Id"
+_IDS = frozenset(name.lower() for name in (*_HEADERS, _SESSION))
+"""Headers that hold ids: long and mixed like a secret, and none."""
+
+
+def without_ids(entry: object) -> object:
+    """An entry of a tool server without the headers that name whom it works for."""
+    if not isinstance(entry, dict):
+        return entry  # the reader of the entries refuses it
+    server = cast("dict[str, Any]", entry)
+    headers = server.get("headers")
+    if not isinstance(headers, dict):
+        return server
+    given = cast("dict[str, Any]", headers)
+    kept = {name: value for name, value in given.items() if name.lower() not in _IDS}
+    return {**server, "headers": kept}
 
 
 def platform_server(environ: Mapping[str, str], session_id: str = "") -> dict[str, dict[str, Any]]:
@@ -52,7 +69,7 @@ def platform_server(environ: Mapping[str, str], session_id: str = "") -> dict[st
     if token := first(environ, _TOKENS):
         headers["Authorization"] = f"Bearer {token}"
     if identity.get("session_id"):
-        headers["Mcp-Session-Id"] = identity["session_id"]
+        headers[_SESSION] = identity["session_id"]
     name = first(environ, tuple(f"{one}_NAME" for one in _PREFIXES)) or "evalops"
     return {name: {"type": "http", "url": endpoint(url), "headers": headers}}
 

@@ -48,6 +48,12 @@ class SessionUtilityEnded(Fact, frozen=True):
     detail: dict[str, Any]
 
 
+DONE = "done"
+IDLE_TIMEOUT = "idle_timeout"
+TTL_EXPIRED = "ttl_expired"
+"""Why sessions are closed, among other reasons."""
+
+
 class SessionClosed(Fact, frozen=True):
     TYPE = "session.closed"
     reason: str

@@ -146,8 +146,9 @@ def serve(
     """Serve until SIGTERM or SIGINT; returns the exit code.
 
     `before_stop` runs after that signal, while everybody is still answered. Prints one line on
-    stdout when it listens. A second signal ends the process at once. Raises `CallerError` with the
-    code `config` if it cannot listen as told.
+    stdout when it listens. A second signal ends the process at once, except for SIGTERM if there is
+    a `before_stop`: supervisors repeat it. Raises `CallerError` with the code `config` if it cannot
+    listen as told.
     """
     with ExitStack() as stack:
         network, local = _bind(options, stack)
@@ -165,14 +166,16 @@ async def _serve(
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
-    def stop(number: signal.Signals) -> None:
+    at_once = (signal.SIGINT,) if before_stop is not None else (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
         stopping.set()
-        for one in (signal.SIGTERM, signal.SIGINT):
+        for one in at_once:
             loop.remove_signal_handler(one)
             signal.signal(one, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, stop)
     async with opening() as app, app.running(), asyncio.TaskGroup() as group:
         server = _listen(app, options, network, local, group)
         # A closed stdout is no reason to end.

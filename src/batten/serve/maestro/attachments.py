@@ -10,6 +10,7 @@ from batten.contract.conversation import File, Image
 from batten.contract.errors import BattenError, CallerError
 from batten.serve.attached_files import PICTURES, READ_AS_TEXT, read_regular
 from batten.serve.maestro.limits import Limits
+from batten.workspace.root import Root
 
 _MOST_FILES = 256
 _MOST_BYTES = 64 * 1024 * 1024
@@ -66,6 +67,8 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
 def _load_one(path: str, cwd: str, limits: Limits, may_read: Callable[[str], bool]) -> Image | str:
     try:
         full = os.path.join(cwd, os.path.expanduser(path))
+        if limits.is_confined:
+            full = Root(cwd).resolve(full).path
         kind = mimetypes.guess_type(full)[0] or ""
         allowed = may_read(os.path.realpath(full))
     except (OSError, ValueError) as error:

@@ -81,6 +81,15 @@ class ClientHub:
     def wants_endings(self) -> bool:
         return self.registry.wants_endings
 
+    def is_owner(self, connection_id: str) -> bool:
+        """Whether a connection has commands or watches that run."""
+        state = self.state
+        owners = {
+            *(one.owner_connection_id for one in state.active_utility_commands),
+            *(one.owner_connection_id for one in state.active_file_watches),
+        }
+        return connection_id in owners
+
     async def room(self) -> None:
         await asyncio.sleep(0)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.contract.identity import is_hosted
 from batten.protocols.maestro.vocabulary import RequestType
 
 
@@ -13,6 +14,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Of one file; a file of exactly this size is accepted."""
     attachment_characters: int = 200_000
     """Of the text of one file; the rest is cut off."""
+    is_confined: bool = False
+    """Whether attached files must be in the workspace: clients of a hosted runner are elsewhere."""
     read_bytes: int = 2 * 1024 * 1024
     """Of one file that the client reads."""
     approval_ms: int = 3_600_000
@@ -47,7 +50,7 @@ def limits_of(environ: Mapping[str, str]) -> Limits:
         text = environ.get(variable, "").strip()
         if text:
             values[field] = number_of(text, variable)
-    return Limits(**values)
+    return Limits(**values, is_confined=is_hosted(environ))
 
 
 def number_of(text: str, variable: str) -> int:

@@ -74,6 +74,11 @@ class Mailbox:
         self._arrived = asyncio.Event()
         self._readers = 0
 
+    @property
+    def was_read(self) -> bool:
+        """Whether it had a reader before."""
+        return self._readers > 0
+
     def begin(self) -> int:
         """The number of a new reader. The one before it has reached its end: its client may have
         lost the connection, which takes a while to be noticed here."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from batten.client.transport import MOST_COMPLAINTS
 from batten.contract.errors import CallerError, NotFound, NotReady
+from batten.contract.facts.session import DONE, TTL_EXPIRED
 from batten.protocols.maestro.connection import LOCAL
 from batten.protocols.maestro.hosted import (
     ConnectAsk,
@@ -169,8 +170,9 @@ class Runtime:
         if self._is_live:
             await self._served.opened()
 
-    async def close(self) -> None:
-        """End the session, unless it was drained, and close every stream."""
+    async def close(self, reason: str = DONE) -> None:
+        """End the session, unless it was drained, and close every stream; `reason` is recorded."""
+        self._served.reason = reason
         try:
             if self._is_live:
                 with suppress(Exception):  # `Served` has already reported it
@@ -288,9 +290,11 @@ class Runtime:
         """The same as the bytes that all readers share. Close it when you are done with it."""
         self._exists()
         if subscription_id is not None:
-            if cursor is None:
-                return Reading(self._registry, self._outbox.mailbox(subscription_id))
-            return Reading(self._registry, self._outbox.resume(subscription_id, cursor))
+            unread = self._outbox.mailbox(subscription_id)
+            # The first stream has all since the subscription was opened, whatever its cursor.
+            if cursor is not None and unread.was_read:
+                unread = self._outbox.resume(subscription_id, cursor)
+            return Reading(self._registry, unread)
         ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
         looking_on = self._registry.look_on(asked(ask, SubscribeAsk))
         mailbox = self._outbox.attach(self._registry.subscription(looking_on), cursor)
@@ -308,6 +312,8 @@ class Runtime:
             raise NotFound(NO_SESSION, code="stale_session")
         wanted = request_received(request)
         self.runner.draining = True  # now, not only when the drain task starts
+        if wanted.reason == TTL_EXPIRED:
+            self._served.reason = TTL_EXPIRED
         draining, self._unheard = self._unheard, None
         if draining is None:
             runtime = self._served if self._is_live and not self._is_shut else None
@@ -362,17 +368,18 @@ class Runtime:
         await self._served.take(said, sender, begin, done)
 
     async def _shut_down(self) -> None:
-        await self._served.end()
-        self._hub.heed(ShutDown())
-        self._outbox.publish_snapshot()
-        self._hub.dismiss(self._registry.clear())
-        self._is_shut = True
+        try:
+            await self._served.end()
+        finally:  # a session that could not end by itself is over too
+            self._hub.heed(ShutDown())
+            self._outbox.publish_snapshot()
+            self._hub.dismiss(self._registry.clear())
+            self._is_shut = True
 
     async def _part(self, gone: Gone) -> None:
         self._hub.dismiss(gone)
         self._served.audience_changed()
-        for connection_id in gone.connections:
-            await self._served.leave(connection_id)
+        await asyncio.gather(*map(self._served.leave, gone.connections))
         self._outbox.publish_snapshot()
 
     async def _sweep(self) -> None:

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 
 from batten.contract.errors import BattenError, CallerError, NotReady
+from batten.contract.facts.session import DONE
 from batten.contract.ids import new_session_id
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.incoming import Incoming, Init, utility_id_of
@@ -47,6 +48,7 @@ class Served:
         self._resume = resume
         self._keep = keep
         self._restored = restored
+        self.reason = DONE
         self._session: MaestroSession | None = None
         self._shielded: ShieldedTasks | None = None
         self._task: asyncio.Task[None] | None = None
@@ -170,7 +172,7 @@ class Served:
     async def _end_when_asked(self, session: MaestroSession) -> None:
         await self._asked.wait()
         async with self._turn:
-            await session.shut_down()
+            await session.shut_down(self.reason)
 
     async def _open(self, place: InProcess) -> MaestroSession:
         base, hub = self._opener.base, self._hub

@@ -11,6 +11,9 @@ from batten.runner.flush import SessionFile
 class ServedSession(Protocol):
     """A session that publishes its messages through a `ClientHub`."""
 
+    reason: str
+    """Why it will end, recorded when it does."""
+
     @property
     def is_over(self) -> bool: ...
 

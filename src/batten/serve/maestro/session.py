@@ -14,6 +14,7 @@ from batten.agent.settings import RunSettings
 from batten.contract.commands import Configure, GoOn, Interrupt, Prompt, ShutDown
 from batten.contract.conversation import File, Image
 from batten.contract.errors import CallerError, HandoverFailed, Refused
+from batten.contract.facts.session import DONE
 from batten.contract.outcomes import exit_code
 from batten.protocols.maestro import faults, incoming
 from batten.protocols.maestro.asking import not_answered
@@ -67,6 +68,8 @@ class MaestroSession:
         )
         self._interrupting = False
         """The current run was interrupted: the next prompt waits for its end."""
+        self._reason = DONE
+        """Why the session is closed."""
 
     async def open(self, opener: SessionOpener, session_id: str, resume: str | None = None) -> None:
         """Open a new session with this id, or resume the one in `resume` or the opener's spec."""
@@ -152,7 +155,7 @@ class MaestroSession:
             await self._utilities.close("Headless runtime shutdown")
         finally:
             try:
-                await self._showing.close()
+                await self._showing.close(self._reason)
             finally:
                 await self._opened.close()
 
@@ -215,8 +218,9 @@ class MaestroSession:
         """Whether approvals are automatic and no request waits for this message."""
         return self._mode != "prompt" and self._requests.find(message) is None
 
-    async def shut_down(self) -> None:
-        """End the run and the utilities, and accept nothing more."""
+    async def shut_down(self, reason: str = DONE) -> None:
+        """End the run and the utilities, and accept nothing more; `reason` is recorded."""
+        self._reason = reason
         await self._stop("Shutdown")
         await self._utilities.close("Headless runtime shutdown")
         await self._live.take(ShutDown())

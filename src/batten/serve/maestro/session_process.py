@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from batten.contract.errors import BattenError, NotReady
+from batten.contract.facts.session import DONE
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.incoming import Incoming, read, utility_id_of
 from batten.protocols.maestro.outgoing import Error
@@ -48,6 +49,11 @@ _MOST_UNREAD = 8 * 1024 * 1024
 """Bytes of orders that a process which hangs has not read; further messages are refused."""
 _LEAVE_S = 5.0
 """How long the process may take to leave after its last line."""
+_END_S = 25.0
+"""How long the process may take to end its work: less than requests and drains have."""
+_PART_S = 2.0
+"""How long a connection that is closed waits for the end of its utilities; a process that hangs
+ends them later."""
 _LINES_A_TURN = 32
 """Fewer than a mailbox holds, so that a prompt reader misses nothing."""
 
@@ -89,6 +95,7 @@ class SessionProcess:
         self._directory = directory
         self._opening = opening
         self._keep = keep
+        self.reason = DONE
         self._process: Process | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, _Pending] = {}
@@ -200,14 +207,24 @@ class SessionProcess:
             return
         pending = self._expect()
         self._send(Leave(number=self._number, connection_id=connection_id))
-        with suppress(BattenError):  # the connection is closed nevertheless
-            await _answered(pending)
+        if not self._hub.is_owner(connection_id):
+            return
+        with suppress(BattenError, TimeoutError):  # the connection is closed nevertheless
+            async with asyncio.timeout(_PART_S):
+                await _answered(pending)
 
     async def end(self) -> None:
+        """A process that hangs is killed."""
         if not self._asked:
             self._asked = True
-            self._send(End())
-        await self._ended.wait()
+            self._send(End(reason=self.reason))
+        try:
+            async with asyncio.timeout(_END_S):
+                await self._ended.wait()
+        except TimeoutError:
+            self.kill()
+            await self._ended.wait()
+            raise NotReady(f"Runtime did not stop within {_END_S:g} s and was killed") from None
         if self._failed is not None:
             raise self._failed
 

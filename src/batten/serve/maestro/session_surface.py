@@ -145,7 +145,7 @@ class SessionSurface:
             case Leave():
                 self._begin(self._answer(given.number, self._leave(given)))
             case End():
-                self._begin(self._end())
+                self._begin(self._end(given))
 
     async def refuse(self, malformed: Malformed) -> None:
         say(f"batten: the runner wrote what is no order: {malformed.problem}")
@@ -186,10 +186,10 @@ class SessionSurface:
         session = await self._ready()
         await session.leave(given.connection_id)
 
-    async def _end(self) -> None:
+    async def _end(self, given: End) -> None:
         session = await self._ready()
         async with self._turn:
-            await session.shut_down()
+            await session.shut_down(given.reason)
 
     async def _ready(self) -> "MaestroSession":
         await self._opened.wait()

@@ -66,6 +66,8 @@ class Leave(Struct, frozen=True, kw_only=True, tag_field="kind", tag="leave"):
 class End(Struct, frozen=True, kw_only=True, tag_field="kind", tag="end"):
     """End all work and leave."""
 
+    reason: str
+
 
 Order = Open | Audience | Take | Leave | End
 """From the runner to the process."""

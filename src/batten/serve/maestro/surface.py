@@ -6,9 +6,10 @@ tools and the store.
 
 import asyncio
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-from batten.contract.errors import BattenError, CallerError, PeerError
+from batten.contract.errors import BattenError, CallerError, PeerError, UnknownModel
 from batten.protocols.json_line import Malformed
 from batten.protocols.maestro import faults
 from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
@@ -116,9 +117,7 @@ class MaestroSurface:
             await self._session.hang_up()
 
     def fail(self, outcome: "Outcome", message: str) -> None:
-        import traceback
-
-        say(traceback.format_exc())  # the protocol asks for a stack trace on standard error
+        _show_stack(sys.exception())
         if self._opened.is_set():
             self._sink.send(Error(message=message, fatal=True, error_type="fatal"))
         else:
@@ -147,3 +146,16 @@ class MaestroSurface:
         session = MaestroSession(self._stdio, self._sink, limits)
         await session.open(self._opener, session_id)
         return session
+
+
+def _show_stack(fault: BaseException | None) -> None:
+    """Write the stack of a failure on standard error.
+
+    Wrong input is told by its message alone. Of an unknown model the protocol's own checks expect
+    the stack. A bug is shown by the process itself.
+    """
+    is_input = isinstance(fault, CallerError) and not isinstance(fault, UnknownModel)
+    if isinstance(fault, BattenError) and not is_input:
+        import traceback
+
+        say("".join(traceback.format_exception(fault, chain=False)))

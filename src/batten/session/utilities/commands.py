@@ -31,9 +31,11 @@ _LONGEST_VALUE = 32_768
 
 
 class _Running(Owned):
-    def __init__(self, asked: StartCommand, cwd: str, owner: str) -> None:
+    def __init__(self, asked: StartCommand, words: str | list[str], cwd: str, owner: str) -> None:
+        """`words` are a line for the shell, or a program with its arguments."""
         super().__init__("command", asked.command_id, owner)
         self.asked = asked
+        self.words = words
         self.cwd = cwd
         self.command: Command | None = None
         self.feed = Feed(asked.command_id)
@@ -58,12 +60,12 @@ class UtilityCommands:
             raise Conflict(f"Utility command already exists: {asked.command_id}")
         if len(self._running) >= MOST_COMMANDS:
             raise CallerError(f"{MOST_COMMANDS} utility commands run already; end one first")
-        check_command(asked.command)
+        words = _words(asked)
         _check_environment(asked.env)
         if asked.size is not None:
             _check_size(*asked.size)
         cwd = working_directory(self._root, asked.cwd)
-        running = _Running(asked, cwd.path, owner)
+        running = _Running(asked, words, cwd.path, owner)
         self._running[asked.command_id] = running
         self._group.create_task(self._run(running))
         return running
@@ -172,9 +174,8 @@ class UtilityCommands:
 
     async def _until_exit(self, running: _Running) -> Exit:
         asked = running.asked
-        words: str | list[str] = asked.command if asked.shell else split_command(asked.command)
         command = await self._keeper.spawn(
-            words,
+            running.words,
             cwd=running.cwd,
             env=asked.env,
             stdin="open" if asked.stdin else "closed",
@@ -204,6 +205,14 @@ class UtilityCommands:
     async def _say(self, command_id: str, stream: Stream, text: str) -> None:
         if text:
             await self._tell(CommandOutput(command_id=command_id, stream=stream, text=text))
+
+
+def _words(asked: StartCommand) -> str | list[str]:
+    """What to run; raises for a line that cannot be run."""
+    if not asked.shell:
+        return split_command(asked.command)
+    check_command(asked.command)
+    return asked.command
 
 
 def _check_size(columns: int, rows: int) -> None:

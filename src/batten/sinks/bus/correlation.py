@@ -53,7 +53,8 @@ def correlation_of(
     """The context that a launcher's ids give. The others stand in for ids that it did not name."""
     caller = caller_of(identity)
     usual = {
-        "workspace_id": workspace,
+        # Nothing on the platform joins by a path; the organization is the next wider place.
+        "workspace_id": identity.get("organization_id") or workspace,
         "session_id": session,
         "agent_run_id": run,
         "trace_id": "" if caller is None else caller.trace_id,

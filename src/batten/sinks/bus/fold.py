@@ -80,14 +80,6 @@ _SANDBOX = frozenset(("workspace_violation", "read_only"))
 _BOUNDS = "bounds:"
 """Policies of the bounds of a tool begin with it; the code of the refusal follows."""
 _FIREWALL = frozenset(("address_refused", "redirect_refused", "too_many_redirects"))
-_CLOSES: dict[Outcome, payloads.CloseReason] = {
-    "completed": "COMPLETED",
-    "interrupted": "USER_STOPPED",
-    "cancelled": "USER_STOPPED",
-    "denied": "POLICY_DENIED",
-    "hook_denied": "POLICY_DENIED",
-}
-"""Why a session was closed, by how its last run ended; all other outcomes are errors."""
 
 
 class BusFold:
@@ -223,7 +215,7 @@ class BusFold:
         yield self._lifecycle(
             envelope,
             "closed",
-            close_reason=_CLOSES.get(outcome, "ERROR"),
+            close_reason=payloads.close_reason(fact.reason, outcome),
             close_message=fact.reason or None,
             metadata={"outcome": outcome, **payloads.lasted(self._opened_at, envelope.occurred_at)},
         )

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from batten.contract.facts.session import IDLE_TIMEOUT, TTL_EXPIRED
+from batten.contract.outcomes import Outcome
+
 SessionState = Literal["started", "suspended", "resumed", "closed"]
 CloseReason = Literal[
     "COMPLETED", "USER_STOPPED", "IDLE_TIMEOUT", "TTL_EXPIRED", "ERROR", "POLICY_DENIED"
@@ -22,6 +25,21 @@ _OUTCOMES: dict[TurnStatus, str] = {
     "evaluation_failed": "EVALUATION_FAILED",
     "rate_limited": "RATE_LIMITED",
 }
+
+_CLOSES: dict[Outcome, CloseReason] = {
+    "completed": "COMPLETED",
+    "interrupted": "USER_STOPPED",
+    "cancelled": "USER_STOPPED",
+    "denied": "POLICY_DENIED",
+    "hook_denied": "POLICY_DENIED",
+}
+"""Why a session was closed, by how its last run ended; all other outcomes are errors."""
+_REASONS: dict[str, CloseReason] = {IDLE_TIMEOUT: "IDLE_TIMEOUT", TTL_EXPIRED: "TTL_EXPIRED"}
+"""The same by the reason of its end, where that says more."""
+
+
+def close_reason(reason: str, outcome: Outcome) -> CloseReason:
+    return _REASONS.get(reason) or _CLOSES.get(outcome, "ERROR")
 
 
 def session(

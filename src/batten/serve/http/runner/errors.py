@@ -33,6 +33,9 @@ TYPES = {
 }
 """Our codes in the words of the protocol; the others are the same."""
 
+_TEXTS = {413: "Payload too large: "}
+"""How texts of a status begin."""
+
 
 class ErrorInfo(Struct, frozen=True, kw_only=True):
     type_: str = field(default="type.googleapis.com/google.rpc.ErrorInfo", name="@type")
@@ -66,7 +69,7 @@ def runner_error(runner: Runner | None) -> ErrorShape:
                 metadata[_REQUESTED] = problem.fields[_REQUESTED]
             details = (ErrorInfo(reason=error_type, metadata=metadata),)
         return RunnerErrorReply(
-            error=problem.message,
+            error=_TEXTS.get(problem.status, "") + problem.message,
             code=_NAMES.get(problem.status, "UNKNOWN"),
             error_type=error_type,
             request_id=problem.request_id,

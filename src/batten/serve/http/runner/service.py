@@ -10,6 +10,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from batten.contract.errors import BattenError, CallerError, Conflict, NotFound
+from batten.contract.facts.session import DONE, IDLE_TIMEOUT
 from batten.contract.ids import new_session_id
 from batten.journal.contract import Journal
 from batten.protocols.maestro.connection import problem
@@ -40,12 +41,12 @@ class _Hosted(Struct, frozen=True):
     runtime: Runtime
     running: "asyncio.Task[None]"
 
-    async def close(self) -> None:
+    async def close(self, reason: str = DONE) -> None:
         """End the session, its process and every stream."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
-                    await self.runtime.close()
+                    await self.runtime.close(reason)
                     await asyncio.wait([self.running])
         finally:
             self.running.cancel()
@@ -112,7 +113,7 @@ class RunnerService:
 
     async def create(self, ask: CreateAsk) -> tuple[Runtime, bool]:
         """The session that is asked for, and whether it was opened for that."""
-        self.runner.check_ready()
+        self.runner.check_attachable()
         self._check_owned(ask)
         self._check_asked(ask)
         async with self._opening:
@@ -187,7 +188,7 @@ class RunnerService:
                 idle_since = now if idle_since is None else idle_since
                 if now - idle_since >= self._idle_s:
                     idle_since = None
-                    await self._close()
+                    await self._close(IDLE_TIMEOUT)
                     self._is_asleep = True
                     self._tell("the session was idle and is closed")
 
@@ -195,11 +196,11 @@ class RunnerService:
         """End whatever is open; the runner leaves."""
         await self._close()
 
-    async def _close(self) -> None:
+    async def _close(self, reason: str = DONE) -> None:
         hosted, self._hosted = self._hosted, None
         if hosted is not None:
             self._cursor = hosted.runtime.cursor
-            await hosted.close()
+            await hosted.close(reason)
 
     def _check_owned(self, ask: CreateAsk) -> None:
         if self.bound is None or ask.session_id == self.bound:

@@ -102,7 +102,8 @@ async def state(call: Call) -> RuntimeSnapshot:
 
 async def subscribe(call: Call) -> SubscriptionSnapshot:
     service: RunnerService = call.service
-    runtime = service.open_runtime(call.params["session_id"])
+    service.runner.check_attachable()
+    runtime = service.runtime(call.params["session_id"])
     ask: SubscribeAsk = call.body
     return await runtime.subscribe(replace(ask, role=_role(call, ask)))
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from batten.contract.errors import NotReady
 from batten.runner.drain import Drained
 from batten.runner.identity import IdentityAnswer
 from batten.runner.request import LARGEST, DrainRequest, parse
@@ -48,9 +47,7 @@ async def health(call: Call) -> Answers:
 
 async def readiness(call: Call) -> Answers:
     service: RunnerService = call.service
-    service.runner.check_ready()
-    if not service.runner.ready:
-        raise NotReady("Hosted runner workspace root is unavailable")
+    service.runner.check_attachable()
     return Answers()
 
 
