@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordination.published import core, sdk, sdk_policy
+from tests.coordination.published import core, sdk, sdk_agent, sdk_policy
 from tests.serve.grpc.running import Server, grpc, plain_stub, running
 
 COMMIT = {"authority_scope": "tests", "reason": "agreed"}
@@ -276,6 +276,25 @@ def test_session_is_suspended_resumed_and_cancelled(lead: Any) -> None:
     assert foreign.value.macp_code == "FORBIDDEN"
     session.cancel(reason="no use")
     assert state_of(session) == "CANCELLED"
+
+
+def test_agent_of_the_sdk_stops_when_its_session_is_cancelled(server: Server, lead: Any) -> None:
+    session = started(sdk.DecisionSession, lead, ["lead", "ann"])
+    client, ended = server.client("ann"), queue.Queue[Any]()
+    participant = sdk_agent.Participant(
+        participant_id="ann",
+        session_id=session.session_id,
+        mode="macp.mode.decision.v1",
+        client=client,
+    )
+    participant.on_terminal(ended.put)
+    thread = threading.Thread(target=participant.run, daemon=True)
+    thread.start()
+    session.cancel(reason="no use")
+    assert ended.get(timeout=20).state == "Cancelled"
+    thread.join(20)
+    assert not thread.is_alive()
+    client.close()
 
 
 def test_sessions_are_listed_in_pages(lead: Any) -> None:

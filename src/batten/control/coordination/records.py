@@ -12,16 +12,18 @@ from batten.contract.errors import StoreDamaged
 from batten.contract.facts import Fact
 from batten.contract.facts.macp import BoundMode, BoundPolicy, MacpDenial
 from batten.coordination.engine import SEMANTICS, Accepted, Changed, Event
-from batten.coordination.envelope import Message
+from batten.coordination.envelope import RUNTIME, Message
 from batten.coordination.modes.extensions import Extension
 from batten.coordination.modes.mode import Descriptor
 from batten.coordination.payloads import (
     COMMITMENT,
     PROGRESS,
+    SESSION_CANCEL,
     SESSION_START,
     SIGNAL,
     Commitment,
     read,
+    write,
 )
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import BUILT_IN, AnyMode
@@ -329,6 +331,25 @@ async def read_accepted(
         ordinal=fact.ordinal,
         state=fact.state,
         by_runtime=fact.by_runtime is True,
+    )
+
+
+def told_cancel(
+    fact: facts.MacpSessionChanged, fixed: facts.MacpSessionBound, place: int
+) -> Accepted:
+    """The SessionCancel by which participants hear of a cancellation. It enters no history."""
+    told = {"reason": fact.reason, "cancelled_by": fact.by}
+    message = Message(
+        mode=fixed.mode,
+        message_type="SessionCancel",
+        message_id=f"session-cancel:{fixed.session_id}",
+        session_id=fixed.session_id,
+        sender=RUNTIME,
+        timestamp_unix_ms=fact.at_unix_ms,
+        payload=write(SESSION_CANCEL, told),
+    )
+    return Accepted(
+        message=message, at_ms=fact.at_unix_ms, ordinal=place, state="CANCELLED", by_runtime=True
     )
 
 

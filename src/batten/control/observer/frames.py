@@ -114,6 +114,14 @@ def write_said(
     return written
 
 
+def cancel_of(said: Said, keeping: Keeping) -> tuple[str, str]:
+    """Who cancelled the session, and why, by its SessionCancel."""
+    fields = object_of(decode_payload(said.mode, said.message_type, said.payload).value) or {}
+    found = [fields.get(name) for name in ("cancelledBy", "reason")]
+    by, reason = (one if isinstance(one, str) else "" for one in found)
+    return by[:_LONGEST_NAME], keeping.redactor.authored.text(reason)[:_LONGEST_TEXT]
+
+
 def _readable(said: Said, hidden: list[str], keeping: Keeping) -> tuple[dict[str, Any], bool]:
     """The payload for people, without secrets, and whether it holds any."""
     plain = object_of(decode_payload(said.mode, said.message_type, said.payload).value) or {}

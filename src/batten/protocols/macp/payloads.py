@@ -47,8 +47,10 @@ _modules = {
     for mode, (module, names) in _MODES.items()
     for name in names
 }
-_core = {name: f"{_CORE}.{name}Payload" for name in ("SessionStart", "Commitment", "Signal")}
-_core["Progress"] = f"{_CORE}.ProgressPayload"
+_core = {
+    name: f"{_CORE}.{name}Payload"
+    for name in ("SessionStart", "SessionCancel", "Commitment", "Signal", "Progress")
+}
 _messages: dict[str, Any] = {}
 
 

@@ -16,7 +16,13 @@ from batten.contract.tracing import current_traceparent, parse_traceparent
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
 from batten.control.coordination.runtime import Runtime
-from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, Message, check_shape
+from batten.coordination.envelope import (
+    MAX_PAYLOAD_BYTES,
+    RUNTIME,
+    VERSION,
+    Message,
+    check_shape,
+)
 from batten.coordination.rejection import Rejection, forbidden, not_found
 from batten.coordination.session import Session
 from batten.serve.grpc import wire
@@ -156,7 +162,7 @@ class RuntimeService:
             await abort(context, fatal)
 
     async def _view(self, session_id: str, identity: Identity) -> int:
-        return (await self._visible(session_id, identity)).ordinal
+        return (await self._visible(session_id, identity)).last_frame
 
     async def _visible(self, session_id: str, identity: Identity) -> Session:
         session = await self._runtime.find(session_id)
@@ -222,7 +228,7 @@ class RuntimeService:
     # Registries
 
     async def GetManifest(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.agent_id not in ("", "macp-runtime"):
+        if request.agent_id not in ("", RUNTIME):
             raise Rejection("AGENT_NOT_FOUND", f"no agent {request.agent_id!r} is hosted here")
         return wire.manifest(self._runtime.registries.modes.names)
 
