@@ -31,6 +31,7 @@ TYPES = frozenset(
         facts.PolicyToolBlocked,
         facts.CostBudgetExceeded,
         facts.MacpSessionBound,
+        facts.MacpSessionChanged,
         facts.MacpFrameObserved,
     )
 )
@@ -63,6 +64,8 @@ class WebhookFold:
         self._has_started = False
         self._status = ""
         self._pending = 0
+        """Questions, and the suspension of a session, that the run waits for."""
+        self._is_suspended = False
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
         for event, outcome in self._events(envelope):
@@ -90,6 +93,10 @@ class WebhookFold:
                 yield from self._starts()
             case facts.MacpFrameObserved() if fact.kind == "session_snapshot":
                 yield from self._starts()
+                state = str(fact.detail.get("state", "")).removeprefix("SESSION_STATE_")
+                yield from self._session_is(state)
+            case facts.MacpSessionChanged():
+                yield from self._session_is(fact.state)
             case facts.RunFinished():
                 yield "run.completed", "completed"
             case facts.RunFailed():
@@ -120,6 +127,16 @@ class WebhookFold:
         if not self._has_started:
             self._has_started = True
             yield "run.started", None
+
+    def _session_is(self, state: str) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
+        """The state of a coordination session was told; it may be the one it had."""
+        was = self._is_suspended
+        if state == "SUSPENDED" and not was:
+            self._is_suspended = True
+            yield from self._waits()
+        elif state == "OPEN" and was:
+            self._is_suspended = False
+            yield from self._goes_on()
 
     def _waits(self) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
         self._pending += 1
