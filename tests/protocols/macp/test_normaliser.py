@@ -7,6 +7,7 @@ import pytest
 
 from batten.contract import facts as f
 from batten.contract.facts.assistant import Usage
+from batten.contract.facts.macp import MacpDenial
 from batten.contract.ids import to_uuid
 from batten.contract.tracing import span_of, trace_of
 from batten.protocols.macp.emitting import NormaliserState
@@ -110,8 +111,30 @@ def test_a_resolved_session_says_so_before_its_run_is_complete() -> None:
         "run.completed",
     ]
     decision = only(events, "decision.finalized")
-    assert decision.data["decodedPayload"] == {"commitmentId": "c1", "outcomePositive": False}
+    assert decision.data["decodedPayload"] == {
+        "commitmentId": "c1",
+        "outcomePositive": False,
+        "outcome_positive": False,
+    }
     assert decision.data["payloadTypeName"] == "macp.v1.CommitmentPayload"
+
+
+def test_denial_of_a_commitment_is_the_runtime_s_and_the_failed_message_its_sender_s() -> None:
+    denied = f.MacpCommitmentEvaluated(
+        message_id="m2",
+        sender="lead",
+        commitment_id="c1",
+        policy_id="policy.default",
+        decision="deny",
+        denials=[MacpDenial("veto", "a critical objection", ["ann"])],
+    )
+    events = canonical([queued(), started(), bound(), denied])
+    told = only(events, "policy.denied").data
+    assert (told["sender"], told["decodedPayload"]["reasons"]) == (
+        "batten-runtime",
+        ["a critical objection"],
+    )
+    assert only(events, "message.send_failed").data["sender"] == "lead"
 
 
 @pytest.mark.parametrize("message_type", TYPES)

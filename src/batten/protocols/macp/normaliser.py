@@ -202,7 +202,7 @@ def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
         emitter.denied(
             fact.commitment_id or fact.message_id,
             _from("PolicyDenied"),
-            sender=fact.sender,
+            sender=_RUNTIME,
             message=text,
             payload=payload,
         )

@@ -42,6 +42,9 @@ _KEPT_FALSE: dict[str, tuple[str, ...]] = {
 }
 """Fields whose default says something: a negative commitment, a confidence of nothing."""
 
+_ALSO_PLAIN: dict[str, tuple[str, ...]] = {"Commitment": ("outcome_positive",)}
+"""Fields that the control plane's contract spells as protobuf does; they are there twice."""
+
 _modules = {
     (mode, name): f"macp.modes.{module}.v1.{module}_pb2.{name}Payload"
     for mode, (module, names) in _MODES.items()
@@ -79,7 +82,9 @@ def decode_body(mode: str, message_type: str, body: Mapping[str, Any]) -> Decode
     """A payload of which only the readable form may be shown, or is at hand."""
     place = _modules.get((mode, message_type)) or _core.get(message_type)
     name = "" if place is None else place.replace(f".{place.split('.')[-2]}.", ".")
-    return Decoded({camel(key): value for key, value in body.items()}, name)
+    shown = {camel(key): value for key, value in body.items()}
+    shown |= {key: body[key] for key in _ALSO_PLAIN.get(message_type, ()) if key in body}
+    return Decoded(shown, name)
 
 
 def camel(name: str) -> str:
@@ -116,6 +121,8 @@ def _plain(message: Any, message_type: str) -> dict[str, Any]:
     value: dict[str, Any] = to_dict(message, unquote_int64_if_possible=True)
     for name in _KEPT_FALSE.get(message_type, ()):
         value.setdefault(camel(name), getattr(message, name))
+    for name in _ALSO_PLAIN.get(message_type, ()):
+        value[name] = getattr(message, name)
     return value
 
 
