@@ -212,9 +212,10 @@ async def test_a_session_that_is_suspended_and_resumed_is_told(
         policy=policy,
         deadline_unix_ms=1,
         semantics_rev=4,
+        redact=[r"ticket-\d+"],
     )
     changes = [
-        facts.MacpSessionChanged(state, at_unix_ms=1, by="lead", reason="lunch", banked_ms=0)
+        facts.MacpSessionChanged(state, at_unix_ms=1, by="lead", reason="ticket-7", banked_ms=0)
         for state in ("SUSPENDED", "OPEN")
     ]
     await journal.create(run, [queued, STARTED, bound, *changes, FINISHED])
@@ -235,6 +236,8 @@ async def test_a_session_that_is_suspended_and_resumed_is_told(
             ("run.resumed", "running"),
             ("run.completed", "completed"),
         ]
+    reasons = [body["data"].get("reason") for body in bodies if body["journalId"] == run.run_id]
+    assert reasons == [None, None, "[REDACTED]", "[REDACTED]", None]
 
 
 async def test_a_rotated_secret_signs_beside_the_old_one_for_a_day(

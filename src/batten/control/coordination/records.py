@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from batten.contract import facts
 from batten.contract.errors import StoreDamaged
@@ -64,7 +65,7 @@ class Written(Struct, frozen=True):
     bodies: list[Body]
 
 
-def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
+def bound(session: Session, keeping: Keeping) -> facts.MacpSessionBound:
     """What a session is bound to, for its run's first facts."""
     policy, descriptor = session.policy.descriptor, session.descriptor
     extension: BoundMode | msgspec.UnsetType = UNSET
@@ -81,11 +82,13 @@ def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
         configuration_version=session.configuration_version,
         initiator=session.panel.initiator,
         participants=list(session.panel.participants),
-        policy=bound_policy(policy),
+        policy=replace(
+            bound_policy(policy), description=keeping.redactor.authored.text(policy.description)
+        ),
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
-        redact=list(patterns) or UNSET,
+        redact=list(keeping.patterns) or UNSET,
     )
 
 

@@ -389,7 +389,7 @@ class Runtime:
         """Queue the facts of events; watchers hear of those that end the session."""
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
-        ending = ending_facts(session, events)
+        ending = ending_facts(session, events, self.keeping.redactor)
         written.facts.extend([*extra, *ending])
         last = events[-1] if events else None
         sender = last.message.sender if isinstance(last, Accepted) else ""

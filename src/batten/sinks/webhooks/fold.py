@@ -10,6 +10,7 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope
 from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.outcomes import Outcome, ending_of
+from batten.protocols.macp.redaction import redact
 from batten.sinks.contract import Message
 from batten.sinks.webhooks.subscription import Subscription, WebhookEvent
 
@@ -30,6 +31,7 @@ TYPES = frozenset(
         facts.TaskCreated,
         facts.PolicyToolBlocked,
         facts.CostBudgetExceeded,
+        facts.MacpRunDescribed,
         facts.MacpSessionBound,
         facts.MacpSessionChanged,
         facts.MacpFrameObserved,
@@ -66,6 +68,8 @@ class WebhookFold:
         self._pending = 0
         """Questions, and the suspension of a session, that the run waits for."""
         self._is_suspended = False
+        self._hidden: list[str] = []
+        """Patterns of texts that are not told."""
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
         for event, outcome in self._events(envelope):
@@ -89,7 +93,10 @@ class WebhookFold:
                     yield "run.queued", None
             case facts.RunStarted() if self._kind != "coordination":
                 yield from self._starts()
+            case facts.MacpRunDescribed():
+                self._hidden += fact.redact or []
             case facts.MacpSessionBound():
+                self._hidden += fact.redact or []
                 yield from self._starts()
             case facts.MacpFrameObserved() if fact.kind == "session_snapshot":
                 yield from self._starts()
@@ -180,7 +187,7 @@ class WebhookFold:
                 data["outcome"] = outcome
             if isinstance(envelope.data, facts.RunFailed):
                 data["error"] = envelope.data.message
-            body["data"] = data
+            body["data"] = redact(data, self._hidden)
         return Message(
             message_id=message_id,
             run_id=envelope.run_id,
