@@ -33,6 +33,8 @@ from batten.coordination.session import Session
 from batten.journal.contract import Body, Journal
 from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import load_artifact, open_sealed
+from batten.protocols.macp.llm import find_call
+from batten.protocols.macp.payloads import decode_payload
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -42,6 +44,8 @@ _LARGEST_BODY = 48 * 1024
 """Bytes of the readable form; lists are left out of a larger one."""
 _SMALL_PAYLOAD = 4096
 """Bytes of a payload whose readable form is never larger: a byte takes 6 at most, as an escape."""
+_LARGEST_CALL = 16 * 1024
+"""Bytes of a model call in the readable form; prompt and response are left out of a larger one."""
 _LONGEST_TEXT = 4000
 """Characters of a text in the readable form."""
 
@@ -160,6 +164,9 @@ def _write_accepted(
     places = write_payload(
         message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
     )
+    if "payload" not in places:
+        mode = session.descriptor.mode
+        body |= told_call(mode, message.message_type, message.payload, keeping.redactor)
     written.facts.append(
         facts.MacpMessageAccepted(
             ordinal=event.ordinal,
@@ -217,6 +224,8 @@ def write_ambient(message: Message, session: Session, run_id: str, keeping: Keep
     places = write_payload(
         message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
     )
+    if "payload" not in places:
+        body |= told_call("", message.message_type, message.payload, keeping.redactor)
     written.facts.append(
         facts.MacpFrameObserved(
             kind="envelope",
@@ -231,6 +240,21 @@ def write_ambient(message: Message, session: Session, run_id: str, keeping: Keep
         )
     )
     return written
+
+
+def told_call(
+    mode: str, message_type: str, payload: bytes, redactor: Redactor
+) -> dict[str, dict[str, Any]]:
+    """The model call that a payload reports, for the readable form that is shown in its place and
+    may be cut; empty if it reports none.
+    """
+    call = find_call(message_type, decode_payload(mode, message_type, payload).value, {})
+    if call is None:
+        return {}
+    clean, _ = redactor.authored.value(call)
+    if len(msgspec.json.encode(clean)) > _LARGEST_CALL:
+        clean = {name: clean[name] for name in clean if name not in ("prompt", "response")}
+    return {"llmCall": clean} if len(msgspec.json.encode(clean)) <= _LARGEST_CALL else {}
 
 
 _WIRE = {"SessionStart": SESSION_START, "Signal": SIGNAL, "Progress": PROGRESS}

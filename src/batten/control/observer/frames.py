@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from batten.contract import facts
-from batten.control.coordination.records import Keeping, Written, write_payload
+from batten.control.coordination.records import Keeping, Written, told_call, write_payload
 from batten.control.observer.contract import Said, SessionSnapshot, StreamError
 from batten.protocols.macp.json_values import object_of
 from batten.protocols.macp.payloads import decode_payload, text_of
@@ -97,6 +97,8 @@ def write_said(
     places = write_payload(
         said.message_type, said.payload, run_id, keeping, written, has_secret=has_secret
     )
+    if "payload" not in places:
+        detail |= told_call(said.mode, said.message_type, said.payload, keeping.redactor)
     written.facts.append(
         facts.MacpFrameObserved(
             kind="envelope",

@@ -55,6 +55,8 @@ _core = {
     for name in ("SessionStart", "SessionCancel", "Commitment", "Signal", "Progress")
 }
 _messages: dict[str, Any] = {}
+_BYTES = 12
+"""The type of a field of bytes, as protobuf numbers it."""
 
 
 class Decoded(Struct, frozen=True):
@@ -78,13 +80,28 @@ def decode_payload(mode: str, message_type: str, payload: bytes) -> Decoded:
     return Decoded(_plain(message, message_type), message.DESCRIPTOR.full_name)
 
 
-def decode_body(mode: str, message_type: str, body: Mapping[str, Any]) -> Decoded:
-    """A payload of which only the readable form may be shown, or is at hand."""
+def decode_body(
+    mode: str, message_type: str, body: Mapping[str, Any], *, has_texts: bool
+) -> Decoded:
+    """A payload of which only the readable form may be shown, or is at hand.
+
+    `has_texts`: its fields of bytes are texts, and are shown in base64 like those of a payload.
+    """
     place = _modules.get((mode, message_type)) or _core.get(message_type)
     name = "" if place is None else place.replace(f".{place.split('.')[-2]}.", ".")
-    shown = {camel(key): value for key, value in body.items()}
+    fields = _byte_fields(place) if has_texts and place is not None else frozenset[str]()
+    shown = {
+        camel(key): b64encode(value.encode()).decode()
+        if key in fields and isinstance(value, str)
+        else value
+        for key, value in body.items()
+    }
     shown |= {key: body[key] for key in _ALSO_PLAIN.get(message_type, ()) if key in body}
     return Decoded(shown, name)
+
+
+def _byte_fields(place: str) -> frozenset[str]:
+    return frozenset(one.name for one in _message(place).DESCRIPTOR.fields if one.type == _BYTES)
 
 
 def camel(name: str) -> str:
