@@ -208,6 +208,17 @@ class RuntimeService:
                 found.append(session)
         return found
 
+    async def _recall(self) -> None:
+        """Load the sessions that ended last, also before this process. Those that are live and not
+        held here are left to their runtime: finding them would claim them.
+        """
+        journal, ended = self._runtime.journal, list[SessionRow]()
+        for row in await journal.sessions(limit=KEPT_ENDED, surface=SURFACE):
+            run = None if row.last_run_id is None else await journal.run(row.last_run_id)
+            if run is not None and run.outcome is not None:
+                ended.append(row)
+        await self._load(ended)
+
     async def CancelSession(self, request: Any, context: Any) -> Any:  # noqa: N802
         return await self._manage(
             self._runtime.cancel, request, context, wire.core.CancelSessionResponse
@@ -321,8 +332,7 @@ class RuntimeService:
 
     async def WatchSessions(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         self.identify(context)
-        # Into memory, with those that ended before this process, and before the watch has a buffer.
-        await self._load(await self._runtime.journal.sessions(limit=KEPT_ENDED, surface=SURFACE))
+        await self._recall()  # before the watch has a buffer that could overflow
         watching = self._runtime.lifecycle.subscribe()
         try:
             await context.send_initial_metadata(())
