@@ -37,6 +37,8 @@ from tests.coordination.scripts import (
 )
 from tests.coordination.scripts import start_message as script_start
 
+OTHER_ID = "0190b2f0-0000-7000-8000-0000000000ff"
+
 
 async def code_of(runtime: Runtime, message: Message) -> str:
     """Why the runtime refuses a message; empty if it takes it."""
@@ -336,8 +338,14 @@ async def test_secret_in_a_reason_or_in_a_policy_s_description_is_not_stored(
         for change in (runtime.suspend, runtime.resume, runtime.cancel):
             await change(SESSION_ID, "lead", f"because of {SECRET}")
         told = await facts_of(runtime)
-        assert await runtime.find(SESSION_ID) is not None
-    assert SECRET not in str(told)
+        start = start_message(configuration_version=SECRET, session_id=OTHER_ID)
+        await runtime.send(start)
+        proposal = say("ann", "Proposal", proposal_id="p1", option="merge")
+        await runtime.send(replace(proposal, session_id=OTHER_ID))
+        ending = commitment(commitment_id=SECRET, configuration_version=SECRET)
+        await runtime.send(replace(ending, session_id=OTHER_ID, message_id="c1"))
+        others = await facts_of(runtime, OTHER_ID)
+    assert SECRET not in str(told + others)
     assert isinstance(told[-1], facts.RunCancelled)
     assert told[-1].reason.startswith("because of ")
 

@@ -72,6 +72,7 @@ class Written(Struct, frozen=True):
 def bound(session: Session, keeping: Keeping) -> facts.MacpSessionBound:
     """What a session is bound to, for its run's first facts."""
     policy, descriptor = session.policy.descriptor, session.descriptor
+    clean = keeping.redactor.authored.text
     extension: BoundMode | msgspec.UnsetType = UNSET
     if descriptor.mode not in BUILT_IN:
         extension = BoundMode(
@@ -83,12 +84,10 @@ def bound(session: Session, keeping: Keeping) -> facts.MacpSessionBound:
         session_id=session.session_id,
         mode=descriptor.mode,
         mode_version=session.mode_version,
-        configuration_version=session.configuration_version,
+        configuration_version=clean(session.configuration_version),
         initiator=session.panel.initiator,
         participants=list(session.panel.participants),
-        policy=replace(
-            bound_policy(policy), description=keeping.redactor.authored.text(policy.description)
-        ),
+        policy=replace(bound_policy(policy), description=clean(policy.description)),
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
@@ -141,7 +140,9 @@ def write_events(
         match event:
             case Accepted():
                 if event.message.message_type == "Commitment":
-                    written.facts.append(_allowed(event, session))
+                    written.facts.append(
+                        _evaluated(event.message, session, "allow", (), keeping.redactor)
+                    )
                 _write_accepted(event, session, run_id, keeping, written)
             case Changed():
                 written.facts.append(
@@ -292,10 +293,6 @@ def _readable(
     return short, bool(paths)
 
 
-def _allowed(event: Accepted, session: Session) -> facts.MacpCommitmentEvaluated:
-    return _evaluated(event.message, session, "allow", ())
-
-
 def denied(
     message: Message, session: Session, rejection: Rejection, redactor: Redactor
 ) -> facts.MacpCommitmentEvaluated:
@@ -304,18 +301,22 @@ def denied(
         MacpDenial(one.code, redactor.authored.text(one.message), list(one.participants))
         for one in rejection.denials
     )
-    return _evaluated(message, session, "deny", denials)
+    return _evaluated(message, session, "deny", denials, redactor)
 
 
 def _evaluated(
-    message: Message, session: Session, decision: Any, denials: tuple[MacpDenial, ...]
+    message: Message,
+    session: Session,
+    decision: Any,
+    denials: tuple[MacpDenial, ...],
+    redactor: Redactor,
 ) -> facts.MacpCommitmentEvaluated:
     commitment = read(COMMITMENT, message.payload)
     assert isinstance(commitment, Commitment)
     return facts.MacpCommitmentEvaluated(
         message_id=message.message_id,
         sender=message.sender,
-        commitment_id=commitment.commitment_id,
+        commitment_id=redactor.authored.text(commitment.commitment_id),
         policy_id=session.policy.descriptor.policy_id,
         decision=decision,
         denials=list(denials),
