@@ -15,7 +15,7 @@ from batten.protocols.macp.events import CANONICAL_EVENT_TYPES, DATA, CanonicalE
 from batten.protocols.macp.llm import cost_nanos, find_call
 from batten.protocols.macp.messages import TYPES
 from batten.protocols.macp.normaliser import normalise
-from batten.protocols.macp.redaction import parse_patterns, redact
+from batten.protocols.macp.redaction import broken_patterns, redact
 from tests.contract.journals import GOLDEN, OF_SESSIONS
 from tests.contract.journals import envelopes as golden
 
@@ -242,15 +242,15 @@ def test_a_call_costs_what_its_model_does(model: str, nanos: int) -> None:
 
 
 def test_patterns_are_read_as_the_document_writes_them() -> None:
-    good, bad = parse_patterns(r"sk-[A-Za-z0-9]+,\\b\\d{3}-\\d{2}-\\d{4}\\b,(, ")
-    assert bad == ["("]
-    assert redact({"a": ["sk-A1 and 123-45-6789", 3]}, good) == {
+    given = [r"sk-[A-Za-z0-9]+", r"\\b\\d{3}-\\d{2}-\\d{4}\\b", "("]
+    assert broken_patterns(given) == ["("]
+    assert redact({"a": ["sk-A1 and 123-45-6789", 3]}, given) == {
         "a": ["[REDACTED] and [REDACTED]", 3]
     }
     # JavaScript names groups otherwise than Python.
-    good, bad = parse_patterns(r"(?<quote>['\"])pw\k<quote>,(?<=id=)\d+")
-    assert bad == []
-    assert redact("'pw' \"pw\" 'pw\" id=77", good) == "[REDACTED] [REDACTED] 'pw\" id=[REDACTED]"
+    given = [r"(?<quote>['\"])pw\k<quote>", r"(?<=id=)\d+"]
+    assert broken_patterns(given) == []
+    assert redact("'pw' \"pw\" 'pw\" id=77", given) == "[REDACTED] [REDACTED] 'pw\" id=[REDACTED]"
 
 
 def test_a_run_of_our_agent_has_the_same_view() -> None:
