@@ -2767,6 +2767,8 @@ export interface TaskCreatedData {
   max_turns?: number;
   /** How long each question waits for its answer. */
   approval_timeout_s?: number;
+  /** How long each run may take, from when it was queued and waits for answers included. */
+  lifetime_ms?: number;
   /** False: edits stay proposed until they are applied or rejected. */
   auto_apply: boolean;
   /** The kind of thing that the task was created for, by its creator's own word. */

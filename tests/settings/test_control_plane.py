@@ -115,6 +115,12 @@ def test_what_means_nothing_here_is_said_without_its_value() -> None:
     assert "short" not in said.replace("shorter", "")
 
 
+def test_patterns_that_hide_nothing_are_said_at_the_start() -> None:
+    environ = {"MACP_REDACT_PATTERNS": r"sk-\w+,((bad,\\b\\d{3}\\b,x{2,3}"}
+    said = said_at_start(read_control_plane(environ), environ)
+    assert ["'((bad'" in one for one in said] == [True]
+
+
 def shown(default: object) -> str:
     """A default as the page has it."""
     match default:

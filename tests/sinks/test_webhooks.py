@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 
 from batten.contract import facts
 from batten.contract.errors import CallerError, NotFound
+from batten.contract.facts.macp import BoundPolicy
 from batten.contract.ids import to_uuid
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
@@ -193,6 +194,52 @@ async def test_a_thin_body_has_ids_only_and_questions_suspend_once(
     ]
 
 
+async def test_a_session_that_is_suspended_and_resumed_is_told(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    run = new_run(kind="coordination", session_id="chat_1")
+    queued = facts.RunQueued("coordination", None, None, "", "in_place", None)
+    policy = BoundPolicy(
+        policy_id="policy.default", mode="*", description="", rules="{}", schema_version=1
+    )
+    bound = facts.MacpSessionBound(
+        session_id="s1",
+        mode="macp.mode.decision.v1",
+        mode_version="1.0.0",
+        configuration_version="c",
+        initiator="lead",
+        participants=["lead"],
+        policy=policy,
+        deadline_unix_ms=1,
+        semantics_rev=4,
+        redact=[r"ticket-\d+"],
+    )
+    changes = [
+        facts.MacpSessionChanged(state, at_unix_ms=1, by="lead", reason="ticket-7", banked_ms=0)
+        for state in ("SUSPENDED", "OPEN")
+    ]
+    await journal.create(run, [queued, STARTED, bound, *changes, FINISHED])
+    observed = new_run(kind="coordination", session_id="chat_2")
+    frames = [
+        facts.MacpFrameObserved("session_snapshot", "s2", {"state": f"SESSION_STATE_{state}"})
+        for state in ("OPEN", "SUSPENDED", "SUSPENDED", "OPEN", "OPEN", "RESOLVED")
+    ]
+    await journal.create(observed, [queued, STARTED, *frames, FINISHED])
+    await told(journal, store, subscription(receiver))
+    for one in (run, observed):
+        bodies = [msgspec.json.decode(taken.body) for taken in receiver.taken]
+        mine = [body for body in bodies if body["journalId"] == one.run_id]
+        assert [(body["event"], body["status"]) for body in mine] == [
+            ("run.queued", "queued"),
+            ("run.started", "running"),
+            ("run.suspended", "suspended"),
+            ("run.resumed", "running"),
+            ("run.completed", "completed"),
+        ]
+    reasons = [body["data"].get("reason") for body in bodies if body["journalId"] == run.run_id]
+    assert reasons == [None, None, "[REDACTED]", "[REDACTED]", None]
+
+
 async def test_a_rotated_secret_signs_beside_the_old_one_for_a_day(
     journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver, clock: Clock, tmp_path: Path
 ) -> None:
@@ -363,14 +410,15 @@ async def test_a_redirect_to_a_private_address_is_not_followed(receiver: HttpRec
         for status in (301, 302, 303, 307, 308):
             receiver.behave = lambda one, status=status: (status, inner.url)  # type: ignore[misc]
             attempt = await WebhookTransport(subscription(receiver), Clock(), ALLOW).send(MESSAGE)
-            assert (attempt.result, attempt.problem) == (
+            assert (attempt.result, attempt.status, attempt.problem) == (
                 "retry",
+                status,
                 "the receiver redirects, which is not followed",
             )
         assert inner.all == []
     receiver.behave = lambda one: (302, "http://[no-address/")
     attempt = await WebhookTransport(subscription(receiver), Clock(), ALLOW).send(MESSAGE)
-    assert (attempt.result, attempt.problem[:22]) == ("retry", "the redirect is no URL")
+    assert (attempt.result, attempt.status) == ("retry", 302)
 
 
 def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:

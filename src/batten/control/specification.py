@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -66,6 +67,12 @@ def executed(
         return deps if call is None else only(call)(deps, settings)
 
     spec = replace(resumed(of_task(base, task, grants), row, session), equip=equip)
+    left = _time_left_s(task, row)
+    spec = replace(
+        spec,
+        max_seconds=_least(spec.max_seconds, left),
+        request_seconds=_least(spec.request_seconds, left),
+    )
     if row.workspace_mode != "worktree":
         return spec
     return replace(
@@ -108,6 +115,14 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
         add_dirs=roots or base.add_dirs,
         mcp_servers={**base.mcp_servers, **servers},
     )
+
+
+def _time_left_s(task: TaskCreated, row: RunRow) -> float | UnsetType:
+    """Until the run's lifetime has passed; a question that waits so long is denied by then."""
+    if task.lifetime_ms is UNSET:
+        return UNSET
+    age = datetime.now(UTC) - datetime.fromisoformat(row.created_at)
+    return max(0.001, round(task.lifetime_ms / 1000 - age.total_seconds(), 3))
 
 
 def _summarize(workspace: str, environ: Mapping[str, str]) -> Callable[[Recorder], Awaitable[None]]:

@@ -10,6 +10,8 @@ from batten.coordination.rejection import Rejection, invalid
 VERSION = "1.0"
 MAX_PAYLOAD_BYTES = 1_048_576
 _LONGEST_NAME = 512
+RUNTIME = "macp-runtime"
+"""The agent id of the runtime, and the sender of what it says itself."""
 AMBIENT = frozenset({"Signal", "Progress"})
 """Messages that enter no session's history."""
 

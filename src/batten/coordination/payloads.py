@@ -76,6 +76,13 @@ class Progress(Struct, frozen=True):
     target_message_id: str = ""
 
 
+class SessionCancel(Struct, frozen=True):
+    """Tells the participants that their session was cancelled. The runtime alone sends it."""
+
+    reason: str = ""
+    cancelled_by: str = ""
+
+
 class WireType(Struct, frozen=True):
     """A protobuf message and the value it is read into."""
 
@@ -88,6 +95,7 @@ COMMITMENT = WireType("macp.v1.core_pb2.CommitmentPayload", Commitment)
 SESSION_START = WireType("macp.v1.core_pb2.SessionStartPayload", SessionStart)
 SIGNAL = WireType("macp.v1.core_pb2.SignalPayload", Signal)
 PROGRESS = WireType("macp.v1.core_pb2.ProgressPayload", Progress)
+SESSION_CANCEL = WireType("macp.v1.core_pb2.SessionCancelPayload", SessionCancel)
 
 
 def wire_types(module: str, **values: type[Struct]) -> Mapping[str, WireType]:

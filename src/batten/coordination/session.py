@@ -67,6 +67,11 @@ class Session(Struct, frozen=True, kw_only=True):
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
 
+    @property
+    def last_frame(self) -> int:
+        """The place of a stream's last frame: SessionCancel has the one after the messages."""
+        return self.ordinal + (self.state == "CANCELLED")
+
 
 def check_session_id(session_id: str) -> None:
     """Raise `INVALID_SESSION_ID` unless it is a UUID (v4, v7) or 22 base64url characters."""

@@ -122,6 +122,14 @@ def said_at_start(settings: ControlPlaneSettings, environ: Mapping[str, str]) ->
         settings.runtime_bearer_token or settings.macp_auth_service_url
     ):
         said.append("RUNTIME_ADDRESS without RUNTIME_BEARER_TOKEN: the runtime may refuse to talk")
+    if settings.macp_redact_patterns:
+        from batten.protocols.macp.redaction import broken_patterns
+
+        said.extend(
+            f"MACP_REDACT_PATTERNS: {one!r} is no regular expression and is skipped; a pattern"
+            " cannot contain a comma"
+            for one in broken_patterns(settings.macp_redact_patterns)
+        )
     if settings.log_level.lower() not in LOG_LEVELS:
         known = ", ".join(LOG_LEVELS)
         said.append(f"LOG_LEVEL is {settings.log_level!r}, and info is used; there are {known}")

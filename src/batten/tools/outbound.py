@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_REDIRECTS = 5
-_REDIRECTS = (301, 302, 303, 307, 308)
+REDIRECTS = (301, 302, 303, 307, 308)
 _OURS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer")
 )
@@ -97,10 +97,12 @@ class Outbound:
         body: bytes = b"",
         deadline_s: float = 30.0,
         max_bytes: int = 256 * 1024,
+        follow: bool = True,
         check_redirect: Callable[[str], None] | None = None,
         before_sending: Callable[[], Awaitable[object]] | None = None,
     ) -> Answer:
-        """Send a request and follow redirects. The deadline covers all of it.
+        """Send a request and follow redirects, unless they are to be answers. The deadline covers
+        all of it.
 
         `check_redirect` raises `Refused` for an address that must not be followed. Headers and a
         body are sent to no other host than the first. `before_sending` is awaited once, when a
@@ -110,8 +112,9 @@ class Outbound:
         began = time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
+                given = (method, url, sent, body, max_bytes, began)
                 return await self._follow(
-                    method, url, sent, body, max_bytes, began, check_redirect, before_sending
+                    *given, follow=follow, check=check_redirect, before_sending=before_sending
                 )
         except TimeoutError:
             raise ProviderError(
@@ -143,7 +146,9 @@ class Outbound:
         body: bytes,
         max_bytes: int,
         began: float,
-        check_redirect: Callable[[str], None] | None,
+        *,
+        follow: bool,
+        check: Callable[[str], None] | None,
         before_sending: Callable[[], Awaitable[object]] | None,
     ) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
@@ -151,12 +156,12 @@ class Outbound:
             answer = await self._exchange(request, max_bytes, began, before_sending)
             before_sending = None
             target = answer.headers.get("location", "")
-            if answer.status not in _REDIRECTS or not target:
+            if not follow or answer.status not in REDIRECTS or not target:
                 return answer
             before, url = check_url(url), _joined(url, target)
             after = check_url(url)
-            if check_redirect is not None:
-                check_redirect(url)
+            if check is not None:
+                check(url)
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                 method, body = ("HEAD" if method == "HEAD" else "GET"), b""
             if (before.scheme, before.netloc) != (after.scheme, after.netloc):

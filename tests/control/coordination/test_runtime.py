@@ -4,22 +4,28 @@ import asyncio
 import os
 import subprocess
 import sys
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
+import pytest
 from msgspec.structs import replace
 
 from batten.contract import facts
-from batten.contract.envelope import decode_fact
+from batten.contract.envelope import decode, decode_fact
 from batten.control.coordination import store
 from batten.control.coordination.answers import Answer
 from batten.control.coordination.runtime import Runtime
 from batten.coordination.engine import Accepted
 from batten.coordination.envelope import Message
+from batten.coordination.payloads import SIGNAL, write
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.rejection import Rejection
 from batten.journal.sqlite import SqliteJournal
+from batten.protocols.macp.emitting import NormaliserState
+from batten.protocols.macp.events import CanonicalEvent
+from batten.protocols.macp.normaliser import normalise
 from tests.control.coordination.given import SECRET, Clock, open_runtime
 from tests.coordination.given import SESSION_ID, commitment, say, start_message
 from tests.coordination.scripts import (
@@ -30,6 +36,8 @@ from tests.coordination.scripts import (
     policy_of,
 )
 from tests.coordination.scripts import start_message as script_start
+
+OTHER_ID = "0190b2f0-0000-7000-8000-0000000000ff"
 
 
 async def code_of(runtime: Runtime, message: Message) -> str:
@@ -317,6 +325,59 @@ async def test_secret_in_a_payload_is_sealed_and_comes_back_unchanged(tmp_path: 
         assert (await transcript(runtime, 2))[1].message == told
     assert SECRET.encode() not in stored
     assert b64encode(told.payload)[:-4] not in stored
+
+
+async def test_secret_in_a_reason_or_in_a_policy_s_description_is_not_stored(
+    tmp_path: Path,
+) -> None:
+    policy = PolicyDescriptor(
+        policy_id="policy.own", mode="*", description=f"as {SECRET} says", rules="{}"
+    )
+    async with open_runtime(tmp_path) as runtime:
+        await runtime.send(start_message(policy_version="policy.own"), policy=policy)
+        for change in (runtime.suspend, runtime.resume, runtime.cancel):
+            await change(SESSION_ID, "lead", f"because of {SECRET}")
+        told = await facts_of(runtime)
+        start = start_message(configuration_version=SECRET, session_id=OTHER_ID)
+        await runtime.send(start)
+        proposal = say("ann", "Proposal", proposal_id="p1", option="merge")
+        await runtime.send(replace(proposal, session_id=OTHER_ID))
+        ending = commitment(commitment_id=SECRET, configuration_version=SECRET)
+        await runtime.send(replace(ending, session_id=OTHER_ID, message_id="c1"))
+        others = await facts_of(runtime, OTHER_ID)
+    assert SECRET not in str(told + others)
+    assert isinstance(told[-1], facts.RunCancelled)
+    assert told[-1].reason.startswith("because of ")
+
+
+@pytest.mark.parametrize("text", [f"key {SECRET}", "x" * 70_000])
+async def test_model_call_in_a_signal_is_counted_though_its_payload_is_not_shown(
+    tmp_path: Path, text: str
+) -> None:
+    call = {"model": "gpt-4o-mini", "promptTokens": 120, "completionTokens": 45, "prompt": text}
+    payload = write(
+        SIGNAL,
+        {
+            "signal_type": "llm.call.completed",
+            "data": msgspec.json.encode(call),
+            "correlation_session_id": SESSION_ID,
+        },
+    )
+    signal = Message(message_type="Signal", message_id="s1", sender="ann", payload=payload)
+    async with open_runtime(tmp_path) as runtime:
+        await runtime.send(start_message())
+        await runtime.send(signal)
+        run_id = await runtime.run_of(SESSION_ID) or ""
+        state, events = NormaliserState(), list[CanonicalEvent]()
+        for stored in await runtime.journal.read(run_id):
+            events += normalise(state, decode(stored.body))
+    (event,) = [one for one in events if one.type == "llm.call.completed"]
+    told = event.data["decodedPayload"]
+    assert (told["model"], told["totalTokens"]) == ("gpt-4o-mini", 165)
+    assert SECRET not in str(events)
+    (shown,) = [one for one in events if one.type == "signal.emitted"]
+    data = shown.data["decodedPayload"]["data"]  # bytes, as in every other signal
+    assert b64decode(data).startswith(b'{"model":"gpt-4o-mini"')
 
 
 async def test_large_payload_is_an_artifact_and_comes_back_unchanged(tmp_path: Path) -> None:

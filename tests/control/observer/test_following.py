@@ -104,10 +104,14 @@ async def test_a_session_that_agents_cancel_cancels_its_run(tmp_path: Path, serv
     async with observing(tmp_path, server.address) as here:
         with panel(server.address) as agents:
             run_id = await here.followed(agents)
-            await in_thread(agents.session.cancel)
+            await in_thread(partial(agents.session.cancel, reason="no use"))
             row = await here.ended(run_id)
         assert row.status == "cancelled"
         assert (await here.states(run_id))[-1] == "SESSION_STATE_CANCELLED"
+        fact = await here.one(run_id, facts.RunCancelled)
+        assert (fact.by, fact.reason) == ("lead", "no use")
+        said = [one.message_type for one in await here.said(run_id)]
+        assert "SessionCancel" not in said  # its sender, the runtime, takes no part
 
 
 async def test_suspending_and_resuming_are_told(tmp_path: Path, server: Server) -> None:

@@ -97,6 +97,18 @@ async def test_a_secret_in_a_field_of_bytes_is_sealed_and_not_shown(kept: Kept) 
     assert fact.detail == {"signalType": "x"}
 
 
+async def test_a_model_call_beside_a_secret_is_kept_without_it(kept: Kept) -> None:
+    from tests.coordination.published import core
+
+    call = b'{"promptTokens": 3, "completionTokens": 1, "prompt": "key %s"}' % SECRET.encode()
+    payload = core.SignalPayload(signal_type="llm.call.completed", data=call)
+    written = kept.said(message_type="Signal", payload=payload.SerializeToString())
+    fact = written.facts[-1]
+    assert isinstance(fact, facts.MacpFrameObserved)
+    assert fact.detail["llmCall"]["totalTokens"] == 4
+    assert SECRET not in str(fact)
+
+
 @settings(
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

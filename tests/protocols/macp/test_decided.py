@@ -190,6 +190,13 @@ def test_d22_the_quorum_waits_for_an_allowed_commitment() -> None:
     assert block(observed(vote, denied), "policy")["quorumStatus"] == "pending"
 
 
+def test_a_negative_commitment_that_the_policy_allows_reaches_the_quorum_too() -> None:
+    judged = said("r", "PolicyCommitmentEvaluated", json_text(commitmentId="c1", decision="allow"))
+    final = committed(commitment_id="c1", action="decision.rejected", outcome_positive=False)
+    policy = block(observed(judged, final, finished()), "policy")
+    assert (policy["quorumStatus"], policy["outcomePositive"]) == ("reached", False)
+
+
 @pytest.mark.parametrize("ending", [failed(), cancelled()])
 def test_d22_a_run_that_ends_without_one_has_no_quorum(ending: Any) -> None:
     assert block(observed(ending), "policy")["quorumStatus"] == "failed"

@@ -7,6 +7,7 @@ import pytest
 
 from batten.contract import facts as f
 from batten.contract.facts.assistant import Usage
+from batten.contract.facts.macp import MacpDenial
 from batten.contract.ids import to_uuid
 from batten.contract.tracing import span_of, trace_of
 from batten.protocols.macp.emitting import NormaliserState
@@ -14,7 +15,7 @@ from batten.protocols.macp.events import CANONICAL_EVENT_TYPES, DATA, CanonicalE
 from batten.protocols.macp.llm import cost_nanos, find_call
 from batten.protocols.macp.messages import TYPES
 from batten.protocols.macp.normaliser import normalise
-from batten.protocols.macp.redaction import parse_patterns, redact
+from batten.protocols.macp.redaction import broken_patterns, redact
 from tests.contract.journals import GOLDEN, OF_SESSIONS
 from tests.contract.journals import envelopes as golden
 
@@ -110,8 +111,30 @@ def test_a_resolved_session_says_so_before_its_run_is_complete() -> None:
         "run.completed",
     ]
     decision = only(events, "decision.finalized")
-    assert decision.data["decodedPayload"] == {"commitmentId": "c1", "outcomePositive": False}
+    assert decision.data["decodedPayload"] == {
+        "commitmentId": "c1",
+        "outcomePositive": False,
+        "outcome_positive": False,
+    }
     assert decision.data["payloadTypeName"] == "macp.v1.CommitmentPayload"
+
+
+def test_denial_of_a_commitment_is_the_runtime_s_and_the_failed_message_its_sender_s() -> None:
+    denied = f.MacpCommitmentEvaluated(
+        message_id="m2",
+        sender="lead",
+        commitment_id="c1",
+        policy_id="policy.default",
+        decision="deny",
+        denials=[MacpDenial("veto", "a critical objection", ["ann"])],
+    )
+    events = canonical([queued(), started(), bound(), denied])
+    told = only(events, "policy.denied").data
+    assert (told["sender"], told["decodedPayload"]["reasons"]) == (
+        "batten-runtime",
+        ["a critical objection"],
+    )
+    assert only(events, "message.send_failed").data["sender"] == "lead"
 
 
 @pytest.mark.parametrize("message_type", TYPES)
@@ -219,15 +242,15 @@ def test_a_call_costs_what_its_model_does(model: str, nanos: int) -> None:
 
 
 def test_patterns_are_read_as_the_document_writes_them() -> None:
-    good, bad = parse_patterns(r"sk-[A-Za-z0-9]+,\\b\\d{3}-\\d{2}-\\d{4}\\b,(, ")
-    assert bad == ["("]
-    assert redact({"a": ["sk-A1 and 123-45-6789", 3]}, good) == {
+    given = [r"sk-[A-Za-z0-9]+", r"\\b\\d{3}-\\d{2}-\\d{4}\\b", "("]
+    assert broken_patterns(given) == ["("]
+    assert redact({"a": ["sk-A1 and 123-45-6789", 3]}, given) == {
         "a": ["[REDACTED] and [REDACTED]", 3]
     }
     # JavaScript names groups otherwise than Python.
-    good, bad = parse_patterns(r"(?<quote>['\"])pw\k<quote>,(?<=id=)\d+")
-    assert bad == []
-    assert redact("'pw' \"pw\" 'pw\" id=77", good) == "[REDACTED] [REDACTED] 'pw\" id=[REDACTED]"
+    given = [r"(?<quote>['\"])pw\k<quote>", r"(?<=id=)\d+"]
+    assert broken_patterns(given) == []
+    assert redact("'pw' \"pw\" 'pw\" id=77", given) == "[REDACTED] [REDACTED] 'pw\" id=[REDACTED]"
 
 
 def test_a_run_of_our_agent_has_the_same_view() -> None:

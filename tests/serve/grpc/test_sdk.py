@@ -1,6 +1,9 @@
 """`macp-sdk-python` drives every mode, policies, streams, watches and the life of sessions."""
 
+import os
 import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordination.published import core, sdk, sdk_policy
+from tests.coordination.published import core, sdk, sdk_agent, sdk_policy
 from tests.serve.grpc.running import Server, grpc, plain_stub, running
 
 COMMIT = {"authority_scope": "tests", "reason": "agreed"}
@@ -278,6 +281,25 @@ def test_session_is_suspended_resumed_and_cancelled(lead: Any) -> None:
     assert state_of(session) == "CANCELLED"
 
 
+def test_agent_of_the_sdk_stops_when_its_session_is_cancelled(server: Server, lead: Any) -> None:
+    session = started(sdk.DecisionSession, lead, ["lead", "ann"])
+    client, ended = server.client("ann"), queue.Queue[Any]()
+    participant = sdk_agent.Participant(
+        participant_id="ann",
+        session_id=session.session_id,
+        mode="macp.mode.decision.v1",
+        client=client,
+    )
+    participant.on_terminal(ended.put)
+    thread = threading.Thread(target=participant.run, daemon=True)
+    thread.start()
+    session.cancel(reason="no use")
+    assert ended.get(timeout=20).state == "Cancelled"
+    thread.join(20)
+    assert not thread.is_alive()
+    client.close()
+
+
 def test_sessions_are_listed_in_pages(lead: Any) -> None:
     mine = {started(sdk.DecisionSession, lead, ["lead"]).session_id for _ in range(5)}
     page, token = lead.list_sessions_page(page_size=2)
@@ -336,6 +358,37 @@ def test_watcher_knows_that_it_listens_before_there_is_a_session(tmp_path: Path)
         lead.close()
         event = next(call).event
         assert (event.event_type, event.session.session_id) == (1, session.session_id)
+        call.cancel()
+
+
+def test_watcher_hears_of_ended_sessions_also_after_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        lead = first.client("lead")
+        ended, live, gone = (started(sdk.DecisionSession, lead, ["lead"]) for _ in range(3))
+        ended.cancel()
+        gone.cancel()
+        lead.close()
+    subprocess.run(
+        [sys.executable, "-m", "batten", "delete", gone.session_id, "--yes"],
+        env={**os.environ, "BATTEN_HOME": str(tmp_path)},
+        check=True,
+    )
+    with running(tmp_path) as second, plain_stub(second) as stub:
+        call = stub.WatchSessions(
+            core.WatchSessionsRequest(), metadata=auth("watcher").metadata(), timeout=20
+        )
+        told = [next(call).event for _ in range(2)]
+        assert {(one.event_type, one.session.session_id) for one in told} == {
+            (1, ended.session_id),
+            (1, live.session_id),
+        }
+        states = {one.session.session_id: sdk_state(one.session.state) for one in told}
+        assert states == {ended.session_id: "CANCELLED", live.session_id: "OPEN"}
+        assert {one.observed_at_unix_ms - one.session.started_at_unix_ms for one in told} == {0}
+        lead = second.client("lead")
+        new = started(sdk.DecisionSession, lead, ["lead"])
+        lead.close()
+        assert next(call).event.session.session_id == new.session_id
         call.cancel()
 
 

@@ -184,3 +184,72 @@ def test_message_of_another_mode_is_an_inline_error(stub: Any) -> None:
     )
     assert ids(frames.end()) == ["p1"]
     assert frames.answers.code() == grpc.StatusCode.OK
+
+
+def cancel(stub: Any, session_id: str, reason: str = "no use") -> None:
+    asked = core.CancelSessionRequest(session_id=session_id, reason=reason)
+    assert stub.CancelSession(asked, metadata=bearer("lead")).ack.ok
+
+
+def told_cancel(session_id: str, answer: Any) -> tuple[str, str]:
+    """Who cancelled, and why."""
+    envelope = answer.envelope
+    assert (envelope.message_type, envelope.sender) == ("SessionCancel", "macp-runtime")
+    assert (envelope.session_id, envelope.mode) == (session_id, "macp.mode.decision.v1")
+    assert envelope.macp_version == "1.0"
+    assert envelope.message_id == f"session-cancel:{session_id}"
+    assert envelope.timestamp_unix_ms > 0
+    payload = core.SessionCancelPayload.FromString(envelope.payload)
+    return payload.cancelled_by, payload.reason
+
+
+def test_everybody_on_a_stream_hears_that_the_session_was_cancelled(stub: Any) -> None:
+    session_id = opened(stub)
+    early, sending = Frames(stub, "ann"), Frames(stub, "ben")
+    early.subscribe(session_id)
+    assert next(early.answers).envelope.message_type == "SessionStart"
+    sending.send(proposal(session_id, "ben", "p1"))
+    assert next(sending.answers).envelope.message_id == "p1"
+    assert next(early.answers).envelope.message_id == "p1"
+    cancel(stub, session_id)
+    for frames in (early, sending):
+        assert told_cancel(session_id, next(frames.answers)) == ("lead", "no use")
+    late = Frames(stub, "ann")
+    late.subscribe(session_id)
+    *messages, last = late.end()
+    assert ids(messages) == ["m0", "p1"]
+    assert told_cancel(session_id, last) == ("lead", "no use")
+    assert (early.end(), sending.end()) == ([], [])
+
+
+@pytest.mark.parametrize(("after", "told"), [(0, 3), (1, 2), (2, 1), (3, 0), (1000, 0)])
+def test_cancellation_has_the_place_after_the_last_message(
+    stub: Any, after: int, told: int
+) -> None:
+    session_id = opened(stub)
+    assert sent(stub, proposal(session_id, "ann", "p1")).ok
+    cancel(stub, session_id)
+    frames = Frames(stub, "ann")
+    frames.subscribe(session_id, after=after)
+    assert len(frames.end()) == told
+
+
+def test_second_subscription_of_a_call_tells_the_cancellation_again(stub: Any) -> None:
+    session_id = opened(stub)
+    cancel(stub, session_id)
+    frames = Frames(stub, "ann")
+    frames.subscribe(session_id)
+    assert [next(frames.answers).envelope.message_type for _ in range(2)] == [
+        "SessionStart",
+        "SessionCancel",
+    ]
+    frames.subscribe(session_id, after=1)
+    assert [one.envelope.message_type for one in frames.end()] == ["SessionCancel"]
+
+
+def test_nobody_sends_a_cancellation_as_a_message(stub: Any) -> None:
+    session_id = opened(stub)
+    forged = proposal(session_id, "lead", "c1")
+    forged.message_type = "SessionCancel"
+    forged.payload = core.SessionCancelPayload(reason="no use").SerializeToString()
+    assert sent(stub, forged).error.code in ("FORBIDDEN", "INVALID_ENVELOPE")

@@ -11,6 +11,7 @@ from batten.serve.http.plane_watch import PlaneWatch
 from batten.serve.http.sink_gauges import SinkGauges
 from tests.control.coordination.given import open_runtime
 from tests.control.views.sessions import DECISION, ROUNDS, play, spoken
+from tests.coordination.given import SESSION_ID, start_message
 from tests.journal.given import new_run
 
 
@@ -32,6 +33,30 @@ async def test_a_session_is_counted_from_its_facts(tmp_path: Path) -> None:
         }
         ended = f'{{terminal_status="completed",mode_name="{DECISION}"}}'
         assert f"x_count{ended} 1" in counts.durations.lines("x")
+
+
+async def test_suspending_and_resuming_a_session_are_transitions(tmp_path: Path) -> None:
+    begun = dict.fromkeys(("queued", "starting", "binding_session"), 1)
+    async with open_runtime(tmp_path) as runtime:
+        counts = PlaneCounts(runtime.journal)
+        await counts.catch_up()
+        await runtime.send(start_message())
+        for change in (runtime.suspend, runtime.resume, runtime.suspend, runtime.cancel):
+            await change(SESSION_ID, "lead", "lunch")
+        await counts.catch_up()
+        assert counts.transitions == {**begun, "running": 2, "suspended": 2, "cancelled": 1}
+        elsewhere = PlaneCounts(runtime.journal)
+        await elsewhere.catch_up()
+        queued = facts.RunQueued("coordination", None, None, "", "in_place", None)
+        states = ("OPEN", "SUSPENDED", "SUSPENDED", "OPEN", "OPEN")
+        frames = [
+            facts.MacpFrameObserved("session_snapshot", "s", {"state": f"SESSION_STATE_{state}"})
+            for state in states
+        ]
+        first = [queued, facts.RunStarted("w", "x"), *frames]
+        await runtime.journal.create(new_run(kind="coordination"), first)
+        await elsewhere.catch_up()
+        assert elsewhere.transitions == {**begun, "running": 2, "suspended": 1}
 
 
 async def test_a_run_that_began_before_the_process_ends_under_its_mode(tmp_path: Path) -> None:

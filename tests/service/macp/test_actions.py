@@ -350,6 +350,9 @@ async def test_a_session_is_suspended_and_resumed(described: DescribedPlane) -> 
         await described.decide(made["sessionId"])
     assert (await described.post(f"{path}/suspend"))["status"] == "suspended"
     assert (await described.post(f"{path}/resume"))["status"] == "running"
+    log = (await described.get(f"/audit?resourceId={made['runId']}"))["data"]
+    told = [(one["action"], one["details"].get("reason")) for one in log]
+    assert told == [("run.resumed", ""), ("run.suspended", "lunch"), ("run.created", None)]
     await described.decide(made["sessionId"])
     await described.until(made["runId"], "completed")
     for name, wanted in (("suspend", "suspended"), ("resume", "running")):

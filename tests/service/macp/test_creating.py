@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from batten.contract.ids import from_uuid
-from tests.agent.stage import end, say
+from tests.agent.stage import bash, end, say
 from tests.coordination.published import sdk
 from tests.service.macp.describing import (
     DECISION,
@@ -367,6 +367,22 @@ async def test_an_agent_s_run_is_described_and_executed_by_a_worker(tmp_path: Pa
             409,
             "SESSION_ALREADY_EXISTS",
         )
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_an_agent_s_run_ends_when_its_time_has_passed(tmp_path: Path, is_asked: bool) -> None:
+    flags = () if is_asked else ("--auto-allow",)
+    async with described_planes(tmp_path, "--workers", "1", *flags) as plane:
+        stage = plane.service.stage
+        model = stage.scenario([bash("echo began > proof; sleep 60", "c1")], [say("Done."), end()])
+        workspace = {"workingDirectory": str(stage.workspace), "workspaceMode": "in_place"}
+        metadata = {"prompt": "wait", "model": model, **workspace}
+        body = {**descriptor(ttlMs=3000, metadata=metadata), "runtime": {"kind": "agent"}}
+        made = await plane.create(body)
+        record = await plane.until(made["runId"], "completed", "failed", "cancelled")
+        ending = ("cancelled", None) if is_asked else ("failed", "timeout")
+        assert (record["status"], record["errorCode"]) == ending
+        assert (stage.workspace / "proof").exists() is not is_asked
 
 
 @pytest.mark.own_service

@@ -61,6 +61,8 @@ class TaskCreated(Fact, frozen=True):
     max_turns: int | UnsetType = UNSET
     approval_timeout_s: int | UnsetType = UNSET
     """How long each question waits for its answer."""
+    lifetime_ms: int | UnsetType = UNSET
+    """How long each run may take, from when it was queued and waits for answers included."""
     auto_apply: bool = True
     """False: edits stay proposed until they are applied or rejected."""
     origin_kind: str | UnsetType = UNSET

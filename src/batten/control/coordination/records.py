@@ -6,22 +6,25 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from batten.contract import facts
 from batten.contract.errors import StoreDamaged
 from batten.contract.facts import Fact
 from batten.contract.facts.macp import BoundMode, BoundPolicy, MacpDenial
 from batten.coordination.engine import SEMANTICS, Accepted, Changed, Event
-from batten.coordination.envelope import Message
+from batten.coordination.envelope import RUNTIME, Message
 from batten.coordination.modes.extensions import Extension
 from batten.coordination.modes.mode import Descriptor
 from batten.coordination.payloads import (
     COMMITMENT,
     PROGRESS,
+    SESSION_CANCEL,
     SESSION_START,
     SIGNAL,
     Commitment,
     read,
+    write,
 )
 from batten.coordination.policy.policy import PolicyDescriptor
 from batten.coordination.registry import BUILT_IN, AnyMode
@@ -30,6 +33,8 @@ from batten.coordination.session import Session
 from batten.journal.contract import Body, Journal
 from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import load_artifact, open_sealed
+from batten.protocols.macp.llm import find_call
+from batten.protocols.macp.payloads import decode_payload
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -39,6 +44,8 @@ _LARGEST_BODY = 48 * 1024
 """Bytes of the readable form; lists are left out of a larger one."""
 _SMALL_PAYLOAD = 4096
 """Bytes of a payload whose readable form is never larger: a byte takes 6 at most, as an escape."""
+_LARGEST_CALL = 16 * 1024
+"""Bytes of a model call in the readable form; prompt and response are left out of a larger one."""
 _LONGEST_TEXT = 4000
 """Characters of a text in the readable form."""
 
@@ -62,9 +69,10 @@ class Written(Struct, frozen=True):
     bodies: list[Body]
 
 
-def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
+def bound(session: Session, keeping: Keeping) -> facts.MacpSessionBound:
     """What a session is bound to, for its run's first facts."""
     policy, descriptor = session.policy.descriptor, session.descriptor
+    clean = keeping.redactor.authored.text
     extension: BoundMode | msgspec.UnsetType = UNSET
     if descriptor.mode not in BUILT_IN:
         extension = BoundMode(
@@ -76,14 +84,14 @@ def bound(session: Session, patterns: Sequence[str]) -> facts.MacpSessionBound:
         session_id=session.session_id,
         mode=descriptor.mode,
         mode_version=session.mode_version,
-        configuration_version=session.configuration_version,
+        configuration_version=clean(session.configuration_version),
         initiator=session.panel.initiator,
         participants=list(session.panel.participants),
-        policy=bound_policy(policy),
+        policy=replace(bound_policy(policy), description=clean(policy.description)),
         deadline_unix_ms=session.deadline_ms,
         semantics_rev=SEMANTICS,
         extension=extension,
-        redact=list(patterns) or UNSET,
+        redact=list(keeping.patterns) or UNSET,
     )
 
 
@@ -132,7 +140,9 @@ def write_events(
         match event:
             case Accepted():
                 if event.message.message_type == "Commitment":
-                    written.facts.append(_allowed(event, session))
+                    written.facts.append(
+                        _evaluated(event.message, session, "allow", (), keeping.redactor)
+                    )
                 _write_accepted(event, session, run_id, keeping, written)
             case Changed():
                 written.facts.append(
@@ -155,6 +165,9 @@ def _write_accepted(
     places = write_payload(
         message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
     )
+    if "payload" not in places:
+        mode = session.descriptor.mode
+        body |= told_call(mode, message.message_type, message.payload, keeping.redactor)
     written.facts.append(
         facts.MacpMessageAccepted(
             ordinal=event.ordinal,
@@ -212,6 +225,8 @@ def write_ambient(message: Message, session: Session, run_id: str, keeping: Keep
     places = write_payload(
         message.message_type, message.payload, run_id, keeping, written, has_secret=has_secret
     )
+    if "payload" not in places:
+        body |= told_call("", message.message_type, message.payload, keeping.redactor)
     written.facts.append(
         facts.MacpFrameObserved(
             kind="envelope",
@@ -226,6 +241,21 @@ def write_ambient(message: Message, session: Session, run_id: str, keeping: Keep
         )
     )
     return written
+
+
+def told_call(
+    mode: str, message_type: str, payload: bytes, redactor: Redactor
+) -> dict[str, dict[str, Any]]:
+    """The model call that a payload reports, for the readable form that is shown in its place and
+    may be cut; empty if it reports none.
+    """
+    call = find_call(message_type, decode_payload(mode, message_type, payload).value, {})
+    if call is None:
+        return {}
+    clean, _ = redactor.authored.value(call)
+    if len(msgspec.json.encode(clean)) > _LARGEST_CALL:
+        clean = {name: clean[name] for name in clean if name not in ("prompt", "response")}
+    return {"llmCall": clean} if len(msgspec.json.encode(clean)) <= _LARGEST_CALL else {}
 
 
 _WIRE = {"SessionStart": SESSION_START, "Signal": SIGNAL, "Progress": PROGRESS}
@@ -263,10 +293,6 @@ def _readable(
     return short, bool(paths)
 
 
-def _allowed(event: Accepted, session: Session) -> facts.MacpCommitmentEvaluated:
-    return _evaluated(event.message, session, "allow", ())
-
-
 def denied(
     message: Message, session: Session, rejection: Rejection, redactor: Redactor
 ) -> facts.MacpCommitmentEvaluated:
@@ -275,18 +301,22 @@ def denied(
         MacpDenial(one.code, redactor.authored.text(one.message), list(one.participants))
         for one in rejection.denials
     )
-    return _evaluated(message, session, "deny", denials)
+    return _evaluated(message, session, "deny", denials, redactor)
 
 
 def _evaluated(
-    message: Message, session: Session, decision: Any, denials: tuple[MacpDenial, ...]
+    message: Message,
+    session: Session,
+    decision: Any,
+    denials: tuple[MacpDenial, ...],
+    redactor: Redactor,
 ) -> facts.MacpCommitmentEvaluated:
     commitment = read(COMMITMENT, message.payload)
     assert isinstance(commitment, Commitment)
     return facts.MacpCommitmentEvaluated(
         message_id=message.message_id,
         sender=message.sender,
-        commitment_id=commitment.commitment_id,
+        commitment_id=redactor.authored.text(commitment.commitment_id),
         policy_id=session.policy.descriptor.policy_id,
         decision=decision,
         denials=list(denials),
@@ -329,6 +359,25 @@ async def read_accepted(
         ordinal=fact.ordinal,
         state=fact.state,
         by_runtime=fact.by_runtime is True,
+    )
+
+
+def told_cancel(
+    fact: facts.MacpSessionChanged, fixed: facts.MacpSessionBound, place: int
+) -> Accepted:
+    """The SessionCancel by which participants hear of a cancellation. It enters no history."""
+    told = {"reason": fact.reason, "cancelled_by": fact.by}
+    message = Message(
+        mode=fixed.mode,
+        message_type="SessionCancel",
+        message_id=f"session-cancel:{fixed.session_id}",
+        session_id=fixed.session_id,
+        sender=RUNTIME,
+        timestamp_unix_ms=fact.at_unix_ms,
+        payload=write(SESSION_CANCEL, told),
+    )
+    return Accepted(
+        message=message, at_ms=fact.at_unix_ms, ordinal=place, state="CANCELLED", by_runtime=True
     )
 
 

@@ -15,6 +15,7 @@ from batten.coordination.session import Session
 from batten.journal.appending import lease_end
 from batten.journal.contract import NewRun, RunRow
 from batten.journal.workers import has_exited, is_abandoned
+from batten.redact.redactor import Redactor
 
 LEASE_S = 60.0
 _LONGEST_INTENT = 4000
@@ -57,7 +58,7 @@ def opening_facts(session: Session, worker_id: str, keeping: Keeping) -> list[Fa
     return [
         _started(worker_id),
         facts.UserMessage(turn_index=0, text=intent[:_LONGEST_INTENT]),
-        bound(session, keeping.patterns),
+        bound(session, keeping),
     ]
 
 
@@ -81,7 +82,7 @@ def _started(worker_id: str, lease_s: float = LEASE_S) -> facts.RunStarted:
     return facts.RunStarted(worker_id=worker_id, lease_until=lease_end(lease_s))
 
 
-def ending_facts(session: Session, events: Sequence[Event]) -> list[Fact]:
+def ending_facts(session: Session, events: Sequence[Event], redactor: Redactor) -> list[Fact]:
     """The terminal fact of the run, if these events end the session."""
     if not events or not session.is_terminal:
         return []
@@ -95,7 +96,8 @@ def ending_facts(session: Session, events: Sequence[Event]) -> list[Fact]:
         case Accepted():
             return [facts.RunFinished(final_status="completed", **lasted)]
         case Changed(state="CANCELLED", by=by, reason=reason):
-            return [facts.RunCancelled(by=by, reason=reason, outcome="cancelled", **lasted)]
+            clean = redactor.authored.text(reason)
+            return [facts.RunCancelled(by=by, reason=clean, outcome="cancelled", **lasted)]
         case Changed(reason=reason):
             return [
                 facts.RunFailed(

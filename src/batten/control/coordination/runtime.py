@@ -47,7 +47,7 @@ from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.workers import this_worker
 
 _log = logging.getLogger("batten.coordination")
-_KEPT_ENDED = 256
+KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
 _OUTSIDE = AMBIENT | {"SessionStart"}
@@ -143,7 +143,7 @@ class Runtime:
         ]
         await asyncio.gather(*(self._advance(held) for held in overdue))
         ended = [id_ for id_, one in self._sessions.items() if one.engine.session.is_terminal]
-        for session_id in ended[: max(0, len(ended) - _KEPT_ENDED)]:
+        for session_id in ended[: max(0, len(ended) - KEPT_ENDED)]:
             del self._sessions[session_id]
 
     async def heed(self) -> None:
@@ -389,7 +389,7 @@ class Runtime:
         """Queue the facts of events; watchers hear of those that end the session."""
         session = held.engine.session
         written = write_events(events, session, held.run_id, self.keeping)
-        ending = ending_facts(session, events)
+        ending = ending_facts(session, events, self.keeping.redactor)
         written.facts.extend([*extra, *ending])
         last = events[-1] if events else None
         sender = last.message.sender if isinstance(last, Accepted) else ""

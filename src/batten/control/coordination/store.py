@@ -15,11 +15,12 @@ from batten.control.coordination.records import (
     policy_from,
     read_accepted,
     read_event,
+    told_cancel,
 )
 from batten.coordination.engine import Accepted, Engine, Event, rebuild
 from batten.journal.contract import Journal, RunRow, Stored
 
-_MESSAGES = frozenset({facts.MacpMessageAccepted.TYPE})
+_FRAMES = frozenset({facts.MacpMessageAccepted.TYPE, facts.MacpSessionChanged.TYPE})
 _PAGE = 256
 
 
@@ -82,25 +83,42 @@ async def follow(
 ) -> AsyncGenerator[list[Accepted], None]:
     """Accepted messages with a greater ordinal, then each new one once it is durable.
 
-    No gap, no repeat, at the reader's pace: the journal is the buffer. Never ends by itself.
+    A cancelled session ends with a SessionCancel, in the place after its last message. No gap, no
+    repeat, at the reader's pace: the journal is the buffer. Never ends by itself.
     """
     fixed, first_sequence = await _fixed(keeping, run_id)
-    # Other facts may lie between messages, never fewer places than ordinals.
-    after = first_sequence + after_ordinal - 1 if after_ordinal else -1
-    pages = keeping.journal.follow(run_id, after=after, types=_MESSAGES)
+    # Other facts may lie between messages, never fewer places than ordinals. The message at
+    # `after_ordinal`, if there is one, is read too: it tells the place of a cancellation.
+    after = first_sequence + after_ordinal - 2 if after_ordinal else -1
+    pages = keeping.journal.follow(run_id, after=after, types=_FRAMES)
+    last = 0
     async with aclosing(pages):
         async for page in pages:
-            found = [await _accepted(stored, fixed, keeping) for stored in page]
-            new = [one for one in found if one.ordinal > after_ordinal]
+            new: list[Accepted] = []
+            for stored in page:
+                accepted = await _frame(stored, fixed, keeping, last)
+                if accepted is None:
+                    continue
+                last = accepted.ordinal
+                if last > after_ordinal:
+                    new.append(accepted)
             if new:
                 yield new
 
 
-async def _accepted(stored: Stored, fixed: facts.MacpSessionBound, keeping: Keeping) -> Accepted:
-    fact = decode_fact(stored.body)
-    if not isinstance(fact, facts.MacpMessageAccepted):
-        raise StoreDamaged(f"fact {stored.sequence} of run {stored.run_id} is no message")
-    return await read_accepted(fact, fixed, keeping)
+async def _frame(
+    stored: Stored, fixed: facts.MacpSessionBound, keeping: Keeping, last: int
+) -> Accepted | None:
+    """What a stream sends for a fact; `last` is the ordinal of the message before it."""
+    match decode_fact(stored.body):
+        case facts.MacpMessageAccepted() as accepted:
+            return await read_accepted(accepted, fixed, keeping)
+        case facts.MacpSessionChanged(state="CANCELLED") as cancelled:
+            return told_cancel(cancelled, fixed, last + 1)
+        case facts.MacpSessionChanged():
+            return None
+        case _:
+            raise StoreDamaged(f"fact {stored.sequence} of run {stored.run_id} is no message")
 
 
 async def _fixed(keeping: Keeping, run_id: str) -> tuple[facts.MacpSessionBound, int]:

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from batten.contract.errors import CallerError
 from batten.contract.facts import TaskCreated
@@ -53,6 +54,6 @@ def task_of(descriptor: RunDescriptor, *, by: str) -> TaskCreated:
         request = msgspec.convert(
             {_RENAMED.get(name, name): value for name, value in named.items()}, CreateTask
         )
-        return new_task(request, by=by)
+        return replace(new_task(request, by=by), lifetime_ms=descriptor.session.ttl_ms)
     except (msgspec.ValidationError, CallerError) as error:
         raise CallerError(f"session.metadata: {error}", code="VALIDATION_ERROR") from error

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from batten.contract import facts
-from batten.control.coordination.records import Keeping, Written, write_payload
+from batten.control.coordination.records import Keeping, Written, told_call, write_payload
 from batten.control.observer.contract import Said, SessionSnapshot, StreamError
 from batten.protocols.macp.json_values import object_of
 from batten.protocols.macp.payloads import decode_payload, text_of
@@ -97,6 +97,8 @@ def write_said(
     places = write_payload(
         said.message_type, said.payload, run_id, keeping, written, has_secret=has_secret
     )
+    if "payload" not in places:
+        detail |= told_call(said.mode, said.message_type, said.payload, keeping.redactor)
     written.facts.append(
         facts.MacpFrameObserved(
             kind="envelope",
@@ -112,6 +114,14 @@ def write_said(
         )
     )
     return written
+
+
+def cancel_of(said: Said, keeping: Keeping) -> tuple[str, str]:
+    """Who cancelled the session, and why, by its SessionCancel."""
+    fields = object_of(decode_payload(said.mode, said.message_type, said.payload).value) or {}
+    found = [fields.get(name) for name in ("cancelledBy", "reason")]
+    by, reason = (one if isinstance(one, str) else "" for one in found)
+    return by[:_LONGEST_NAME], keeping.redactor.authored.text(reason)[:_LONGEST_TEXT]
 
 
 def _readable(said: Said, hidden: list[str], keeping: Keeping) -> tuple[dict[str, Any], bool]:

@@ -28,7 +28,13 @@ from batten.control.observer.contract import (
     SessionSnapshot,
     StreamError,
 )
-from batten.control.observer.frames import snapshot_fact, status_fact, write_error, write_said
+from batten.control.observer.frames import (
+    cancel_of,
+    snapshot_fact,
+    status_fact,
+    write_error,
+    write_said,
+)
 from batten.control.observer.link import RuntimeLink
 from batten.control.observer.progress import Progress
 from batten.journal.contract import Lease
@@ -44,6 +50,9 @@ _BREAKER_S = 0.5
 _WAITING_SIGNALS = 64
 _LOST_TRANSCRIPT = frozenset({3, 5, 7, 9, 11, 12})
 """Statuses by which a runtime says that it will never tell an ended session's messages."""
+
+_CANCEL = "SessionCancel"
+"""The runtime's own word, no message of an agent: it is told by how the run ends."""
 
 _Stopped = Literal["hint", "quiet", "end"]
 _Unreachable = (RuntimeFault, BreakerOpen)
@@ -81,6 +90,8 @@ class ObservedRun:
         self._signals: deque[Said] = deque(maxlen=_WAITING_SIGNALS)
         """Heard before the run was bound to its session."""
         self._told: StreamError | None = None
+        self._canceller = ("runtime", "the session was cancelled")
+        """Who cancelled the session, and why, as far as the runtime tells."""
 
     @property
     def session_id(self) -> str:
@@ -270,6 +281,10 @@ class ObservedRun:
                 self._told = frame
                 await self._append(write_error(frame, self.session_id, self._keeping))
             return
+        if frame.message_type == _CANCEL:
+            told = cancel_of(frame, self._keeping)
+            self._canceller = (told[0] or self._canceller[0], told[1] or self._canceller[1])
+            return
         progress = self.progress
         if frame.message_id in progress.recent:
             return
@@ -365,7 +380,7 @@ class ObservedRun:
         await self._end([await self._cancelled_fact()])
 
     async def _cancelled_fact(self) -> facts.RunCancelled:
-        by, reason = "runtime", "the session was cancelled"
+        by, reason = self._canceller
         if self._cancelled:
             asked = await cancel_request(self._keeping.journal, self.run_id)
             by, reason = asked.by, asked.reason
@@ -408,7 +423,7 @@ class ObservedRun:
 
 def _may_end(frame: Frame) -> bool:
     """Whether a session may have ended with this message."""
-    return isinstance(frame, Said) and frame.message_type == "Commitment"
+    return isinstance(frame, Said) and frame.message_type in ("Commitment", _CANCEL)
 
 
 def _seconds(timestamp: str) -> float:

@@ -157,7 +157,7 @@ def outcome_of(event: CanonicalEvent) -> int:
 
 
 _RULES = f"{normaliser.VERSION}"
-EVENTS = View("events", f"2-{_RULES}", EventsFold, _events)
+EVENTS = View("events", f"3-{_RULES}", EventsFold, _events)
 STATES = View("states", f"2-{_RULES}.{projection.VERSION}", StateFold, _state)
 RUNS = View("runs", f"4-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)

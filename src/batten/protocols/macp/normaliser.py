@@ -172,7 +172,7 @@ def _decoded(
     if isinstance(payload, str):
         decoded = decode_payload(mode, message_type, b64decode(payload))
     else:
-        decoded = decode_body(mode, message_type, body)
+        decoded = decode_body(mode, message_type, body, has_texts=state.is_hosted)
     if not state.redact:
         return decoded
     return Decoded(redact(decoded.value, state.redact), decoded.type_name)
@@ -202,7 +202,7 @@ def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
         emitter.denied(
             fact.commitment_id or fact.message_id,
             _from("PolicyDenied"),
-            sender=fact.sender,
+            sender=_RUNTIME,
             message=text,
             payload=payload,
         )

@@ -42,14 +42,21 @@ _KEPT_FALSE: dict[str, tuple[str, ...]] = {
 }
 """Fields whose default says something: a negative commitment, a confidence of nothing."""
 
+_ALSO_PLAIN: dict[str, tuple[str, ...]] = {"Commitment": ("outcome_positive",)}
+"""Fields that the control plane's contract spells as protobuf does; they are there twice."""
+
 _modules = {
     (mode, name): f"macp.modes.{module}.v1.{module}_pb2.{name}Payload"
     for mode, (module, names) in _MODES.items()
     for name in names
 }
-_core = {name: f"{_CORE}.{name}Payload" for name in ("SessionStart", "Commitment", "Signal")}
-_core["Progress"] = f"{_CORE}.ProgressPayload"
+_core = {
+    name: f"{_CORE}.{name}Payload"
+    for name in ("SessionStart", "SessionCancel", "Commitment", "Signal", "Progress")
+}
 _messages: dict[str, Any] = {}
+_BYTES = 12
+"""The type of a field of bytes, as protobuf numbers it."""
 
 
 class Decoded(Struct, frozen=True):
@@ -73,11 +80,28 @@ def decode_payload(mode: str, message_type: str, payload: bytes) -> Decoded:
     return Decoded(_plain(message, message_type), message.DESCRIPTOR.full_name)
 
 
-def decode_body(mode: str, message_type: str, body: Mapping[str, Any]) -> Decoded:
-    """A payload of which only the readable form may be shown, or is at hand."""
+def decode_body(
+    mode: str, message_type: str, body: Mapping[str, Any], *, has_texts: bool
+) -> Decoded:
+    """A payload of which only the readable form may be shown, or is at hand.
+
+    `has_texts`: its fields of bytes are texts, and are shown in base64 like those of a payload.
+    """
     place = _modules.get((mode, message_type)) or _core.get(message_type)
     name = "" if place is None else place.replace(f".{place.split('.')[-2]}.", ".")
-    return Decoded({camel(key): value for key, value in body.items()}, name)
+    fields = _byte_fields(place) if has_texts and place is not None else frozenset[str]()
+    shown = {
+        camel(key): b64encode(value.encode()).decode()
+        if key in fields and isinstance(value, str)
+        else value
+        for key, value in body.items()
+    }
+    shown |= {key: body[key] for key in _ALSO_PLAIN.get(message_type, ()) if key in body}
+    return Decoded(shown, name)
+
+
+def _byte_fields(place: str) -> frozenset[str]:
+    return frozenset(one.name for one in _message(place).DESCRIPTOR.fields if one.type == _BYTES)
 
 
 def camel(name: str) -> str:
@@ -114,6 +138,8 @@ def _plain(message: Any, message_type: str) -> dict[str, Any]:
     value: dict[str, Any] = to_dict(message, unquote_int64_if_possible=True)
     for name in _KEPT_FALSE.get(message_type, ()):
         value.setdefault(camel(name), getattr(message, name))
+    for name in _ALSO_PLAIN.get(message_type, ()):
+        value[name] = getattr(message, name)
     return value
 
 

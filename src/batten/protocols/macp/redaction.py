@@ -16,21 +16,15 @@ _SHORTEST_BYTES = 24
 """Characters of a text that may be bytes in base64; shorter ones are words."""
 
 
-def parse_patterns(setting: str) -> tuple[list[str], list[str]]:
-    """The patterns of `MACP_REDACT_PATTERNS`, and those that are no regular expression.
-
-    Commas part them. A pattern whose backslashes are doubled, as in a quoted text, counts as
-    written and with single ones.
-    """
-    good: list[str] = []
-    bad: list[str] = []
-    for text in filter(None, map(str.strip, setting.split(","))):
-        for spelling in _spellings(text):
-            (bad if _compile(spelling) is None else good).append(spelling)
-    return good, bad
+def broken_patterns(patterns: Sequence[str]) -> list[str]:
+    """Those that are no regular expression, and hide nothing."""
+    return [one for one in patterns if not any(map(_compile, _spellings(one)))]
 
 
 def _spellings(text: str) -> list[str]:
+    """A pattern whose backslashes are doubled, as in a quoted text, counts as written and with
+    single ones.
+    """
     return [text, text.replace("\\\\", "\\")] if "\\\\" in text else [text]
 
 

@@ -5,20 +5,27 @@ import logging
 import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, StoreDamaged
 from batten.contract.tracing import current_traceparent, parse_traceparent
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
-from batten.control.coordination.runtime import Runtime
-from batten.coordination.envelope import MAX_PAYLOAD_BYTES, VERSION, Message, check_shape
+from batten.control.coordination.runtime import KEPT_ENDED, Runtime
+from batten.coordination.envelope import (
+    MAX_PAYLOAD_BYTES,
+    RUNTIME,
+    VERSION,
+    Message,
+    check_shape,
+)
 from batten.coordination.rejection import Rejection, forbidden, not_found
 from batten.coordination.session import Session
+from batten.journal.contract import SessionRow
 from batten.serve.grpc import wire
 from batten.serve.grpc.counts import RuntimeCounts
 from batten.serve.grpc.identity import Authenticator, Identity
@@ -156,7 +163,7 @@ class RuntimeService:
             await abort(context, fatal)
 
     async def _view(self, session_id: str, identity: Identity) -> int:
-        return (await self._visible(session_id, identity)).ordinal
+        return (await self._visible(session_id, identity)).last_frame
 
     async def _visible(self, session_id: str, identity: Identity) -> Session:
         session = await self._runtime.find(session_id)
@@ -183,13 +190,34 @@ class RuntimeService:
         after = _read_token(request.page_token)
         journal = self._runtime.journal
         rows = await journal.sessions(after=after, limit=size + 1, surface=SURFACE)
-        found: list[Any] = []
-        for row in rows[:size]:
-            session = await self._runtime.find(str(row.settings.get("macp_session_id", "")))
-            if session is not None:
-                found.append(wire.metadata(session))
+        found = [wire.metadata(one) for one in await self._load(rows[:size])]
         more = _token(rows[size - 1].cursor) if len(rows) > size else ""
         return wire.core.ListSessionsResponse(sessions=found, next_page_token=more)
+
+    async def _load(self, rows: Sequence[SessionRow]) -> list[Session]:
+        """The sessions of these rows, without those that cannot be folded."""
+        found: list[Session] = []
+        for row in rows:
+            session_id = str(row.settings.get("macp_session_id", ""))
+            try:
+                session = await self._runtime.find(session_id)
+            except (StoreDamaged, Rejection, AssertionError) as error:
+                _log.error("session %s cannot be shown: %s", session_id, error)
+                continue
+            if session is not None:
+                found.append(session)
+        return found
+
+    async def _recall(self) -> None:
+        """Load the sessions that ended last, also before this process. Those that are live and not
+        held here are left to their runtime: finding them would claim them.
+        """
+        journal, ended = self._runtime.journal, list[SessionRow]()
+        for row in await journal.sessions(limit=KEPT_ENDED, surface=SURFACE):
+            run = None if row.last_run_id is None else await journal.run(row.last_run_id)
+            if run is not None and run.outcome is not None:
+                ended.append(row)
+        await self._load(ended)
 
     async def CancelSession(self, request: Any, context: Any) -> Any:  # noqa: N802
         return await self._manage(
@@ -222,7 +250,7 @@ class RuntimeService:
     # Registries
 
     async def GetManifest(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.agent_id not in ("", "macp-runtime"):
+        if request.agent_id not in ("", RUNTIME):
             raise Rejection("AGENT_NOT_FOUND", f"no agent {request.agent_id!r} is hosted here")
         return wire.manifest(self._runtime.registries.modes.names)
 
@@ -304,6 +332,7 @@ class RuntimeService:
 
     async def WatchSessions(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         self.identify(context)
+        await self._recall()  # before the watch has a buffer that could overflow
         watching = self._runtime.lifecycle.subscribe()
         try:
             await context.send_initial_metadata(())

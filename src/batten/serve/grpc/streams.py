@@ -1,4 +1,5 @@
-"""One StreamSession call: messages of the client in, accepted messages of the session out.
+"""One StreamSession call: messages of the client in, accepted messages of the session out, and
+last its cancellation.
 
 The journal is the buffer: a slow reader delays nobody and loses nothing.
 """
@@ -25,7 +26,7 @@ class Sender(Protocol):
 
 
 class Viewer(Protocol):
-    """Raises `Rejection` unless the identity may look at a session; returns its last ordinal."""
+    """Raises `Rejection` unless the identity may look at a session; returns its last frame."""
 
     async def __call__(self, session_id: str, identity: Identity) -> int: ...
 
@@ -149,7 +150,7 @@ class SessionStream:
         """Wait until the client has what was accepted before it ended its side."""
         session = await self._runtime.find(self._session_id)
         if session is not None:
-            last = session.ordinal
+            last = session.last_frame
             async with self._progress:
                 await self._progress.wait_for(lambda: self._written >= last or follower.done())
 

@@ -8,7 +8,7 @@ import msgspec
 from batten import __version__
 from batten.control.coordination.answers import Answer, Lifecycle
 from batten.coordination.engine import Accepted
-from batten.coordination.envelope import VERSION, Message
+from batten.coordination.envelope import RUNTIME, VERSION, Message
 from batten.coordination.modes.mode import Descriptor
 from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
 from batten.coordination.policy.rules import DEFAULT_RULES
@@ -186,7 +186,7 @@ def initialized(modes: list[str], *, policies_fixed: bool) -> Any:
     return core.InitializeResponse(
         selected_protocol_version=VERSION,
         runtime_info=core.RuntimeInfo(
-            name="macp-runtime",
+            name=RUNTIME,
             title="Batten",
             version=__version__,
             description="The coordination runtime of Batten.",
@@ -211,7 +211,7 @@ def initialized(modes: list[str], *, policies_fixed: bool) -> Any:
 def manifest(modes: list[str]) -> Any:
     return core.GetManifestResponse(
         manifest=core.AgentManifest(
-            agent_id="macp-runtime",
+            agent_id=RUNTIME,
             title="Batten",
             description="The coordination runtime of Batten.",
             supported_modes=modes,

@@ -39,6 +39,7 @@ _TYPES = frozenset(
         facts.RunFailed,
         facts.RunCancelled,
         facts.MacpSessionBound,
+        facts.MacpSessionChanged,
         facts.MacpMessageAccepted,
         facts.MacpFrameObserved,
     )
@@ -51,6 +52,7 @@ class _Run(Struct):
     mode: str = ""
     has_started: bool = False
     is_bound: bool = False
+    is_suspended: bool = False
 
     @property
     def label(self) -> str:
@@ -118,6 +120,8 @@ class PlaneCounts:
                 self._enter("starting", *(() if run.kind == "coordination" else ("running",)))
             case facts.MacpSessionBound() if not run.is_bound:
                 self._enter("binding_session", "running")
+            case facts.MacpSessionChanged():
+                self._session_is(run, fact.state)
             case facts.MacpMessageAccepted():
                 self._hear(run.label, fact.message_type, fact.body)
             case facts.MacpFrameObserved():
@@ -163,10 +167,22 @@ class PlaneCounts:
     def _enter(self, *statuses: str) -> None:
         self.transitions.update(statuses)
 
+    def _session_is(self, run: _Run, state: str) -> None:
+        """The state of a session was told; it may be the one it had."""
+        if state == "SUSPENDED" and not run.is_suspended:
+            run.is_suspended = True
+            self._enter("suspended")
+        elif state == "OPEN" and run.is_suspended:
+            run.is_suspended = False
+            self._enter("running")
+
     def _observe(self, run: _Run, fact: facts.MacpFrameObserved) -> None:
         if fact.kind == "session_snapshot" and not run.is_bound:
             self._enter("binding_session", "running")
             self.streams["opened"] += 1
+        elif fact.kind == "session_snapshot":
+            state = str(fact.detail.get("state", ""))
+            self._session_is(run, state.removeprefix("SESSION_STATE_"))
         elif fact.kind == "envelope":
             self._hear(run.label, fact.message_type or "", fact.detail)
         elif fact.kind == "stream_status":

@@ -10,6 +10,7 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope
 from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.outcomes import Outcome, ending_of
+from batten.protocols.macp.redaction import redact
 from batten.sinks.contract import Message
 from batten.sinks.webhooks.subscription import Subscription, WebhookEvent
 
@@ -30,7 +31,9 @@ TYPES = frozenset(
         facts.TaskCreated,
         facts.PolicyToolBlocked,
         facts.CostBudgetExceeded,
+        facts.MacpRunDescribed,
         facts.MacpSessionBound,
+        facts.MacpSessionChanged,
         facts.MacpFrameObserved,
     )
 )
@@ -63,6 +66,10 @@ class WebhookFold:
         self._has_started = False
         self._status = ""
         self._pending = 0
+        """Questions, and the suspension of a session, that the run waits for."""
+        self._is_suspended = False
+        self._hidden: list[str] = []
+        """Patterns of texts that are not told."""
 
     def take(self, envelope: Envelope) -> Iterator[Message]:
         for event, outcome in self._events(envelope):
@@ -86,10 +93,17 @@ class WebhookFold:
                     yield "run.queued", None
             case facts.RunStarted() if self._kind != "coordination":
                 yield from self._starts()
+            case facts.MacpRunDescribed():
+                self._hidden += fact.redact or []
             case facts.MacpSessionBound():
+                self._hidden += fact.redact or []
                 yield from self._starts()
             case facts.MacpFrameObserved() if fact.kind == "session_snapshot":
                 yield from self._starts()
+                state = str(fact.detail.get("state", "")).removeprefix("SESSION_STATE_")
+                yield from self._session_is(state)
+            case facts.MacpSessionChanged():
+                yield from self._session_is(fact.state)
             case facts.RunFinished():
                 yield "run.completed", "completed"
             case facts.RunFailed():
@@ -120,6 +134,16 @@ class WebhookFold:
         if not self._has_started:
             self._has_started = True
             yield "run.started", None
+
+    def _session_is(self, state: str) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
+        """The state of a coordination session was told; it may be the one it had."""
+        was = self._is_suspended
+        if state == "SUSPENDED" and not was:
+            self._is_suspended = True
+            yield from self._waits()
+        elif state == "OPEN" and was:
+            self._is_suspended = False
+            yield from self._goes_on()
 
     def _waits(self) -> Iterator[tuple[WebhookEvent, Outcome | None]]:
         self._pending += 1
@@ -163,7 +187,7 @@ class WebhookFold:
                 data["outcome"] = outcome
             if isinstance(envelope.data, facts.RunFailed):
                 data["error"] = envelope.data.message
-            body["data"] = data
+            body["data"] = redact(data, self._hidden)
         return Message(
             message_id=message_id,
             run_id=envelope.run_id,

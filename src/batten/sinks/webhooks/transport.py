@@ -10,7 +10,7 @@ from batten.contract.errors import BattenError, Refused
 from batten.sinks.contract import ATTEMPT_S, Attempt, Message
 from batten.sinks.webhooks.signing import signature_headers
 from batten.sinks.webhooks.subscription import Subscription
-from batten.tools.outbound import Outbound
+from batten.tools.outbound import REDIRECTS, Outbound
 
 _GONE = 410
 _LARGEST_ANSWER = 16 * 1024
@@ -48,7 +48,7 @@ class WebhookTransport:
                 body=message.body,
                 deadline_s=self._timeout_s,
                 max_bytes=_LARGEST_ANSWER,
-                check_redirect=_refuse_redirect,
+                follow=False,
             )
         except Refused as error:
             problem = _said(error)
@@ -58,7 +58,10 @@ class WebhookTransport:
             return Attempt(result="retry", problem=str(error)[:500])
         if 200 <= answer.status < 300:
             return Attempt(result="delivered", status=answer.status)
-        problem = f"the receiver answered {answer.status} {answer.reason}".strip()
+        if answer.status in REDIRECTS:
+            problem = "the receiver redirects, which is not followed"
+        else:
+            problem = f"the receiver answered {answer.status} {answer.reason}".strip()
         return Attempt(
             result="refused" if answer.status == _GONE else "retry",
             status=answer.status,
@@ -73,10 +76,6 @@ class WebhookTransport:
 def retry_after(value: str) -> float | None:
     """The seconds of a `Retry-After` header, at most a day; dates are ignored."""
     return min(float(value), _LONGEST_WAIT_S) if value.isascii() and value.isdigit() else None
-
-
-def _refuse_redirect(url: str) -> None:
-    raise Refused("the receiver redirects, which is not followed", code="redirect_refused")
 
 
 def _said(error: Refused) -> str:

@@ -77,11 +77,15 @@ async def resume(call: Call) -> "RunRecord":
     return await _change(call, "running")
 
 
+_AUDITED: dict[Wanted, str] = {"suspended": "run.suspended", "running": "run.resumed"}
+
+
 async def _change(call: Call, wanted: Wanted) -> "RunRecord":
     service: RunService = call.service
     run_id = run_id_of(call)
     record = await service.views.record(run_id)
     row = await _row(service, run_id)
+    reason = service.tasks.redactor.authored.text(call.body.reason or "")
     try:
         await change(
             service.journal,
@@ -90,11 +94,13 @@ async def _change(call: Call, wanted: Wanted) -> "RunRecord":
             record.status,
             wanted,
             by=call.principal.name,
-            reason=service.tasks.redactor.authored.text(call.body.reason or ""),
+            reason=reason,
         )
     except TimeoutError as error:
         message = "the runtime did not answer in time"
         raise HttpError("RUNTIME_TIMEOUT", message, status=504) from error
+    if record.status != wanted:
+        _record(call, _AUDITED[wanted], run_id, reason=reason)
     return await service.views.record(run_id)
 
 
