@@ -254,6 +254,37 @@ _GIT_FLAGS = frozenset(
 )
 
 
+_GIT_ANYTHING = ("-c", "--config", "--template")
+"""Options whose values are settings and hooks, not lines that can be read here."""
+_GIT_FETCHES = _Options(words=("--upload-pack",))
+_GIT_RUNS: dict[str, _Options] = {
+    "rebase": _Options(values="x", words=("--exec",)),
+    "difftool": _Options(values="x", words=("--extcmd",)),
+    "grep": _Options(values="O", words=("--open-files-in-pager",)),
+    "clone": _Options(values="uc", words=("--upload-pack", "--config", "--template")),
+    "init": _Options(words=("--template",)),
+    "fetch": _GIT_FETCHES,
+    "pull": _GIT_FETCHES,
+    "fetch-pack": _Options(words=("--upload-pack", "--exec")),
+    "ls-remote": _Options(words=("--upload-pack", "--exec")),
+    "push": _Options(words=("--receive-pack", "--exec")),
+    "send-pack": _Options(words=("--receive-pack", "--exec")),
+    "archive": _Options(words=("--exec",)),
+    "daemon": _Options(words=("--access-hook",)),
+    "instaweb": _Options(values="db", words=("--httpd", "--browser")),
+    "filter-branch": _Options(
+        words=(
+            *("--setup", "--env-filter", "--tree-filter", "--index-filter", "--parent-filter"),
+            *("--msg-filter", "--commit-filter", "--tag-name-filter"),
+        )
+    ),
+    "send-email": _Options(
+        words=("--to-cmd", "--cc-cmd", "--header-cmd", "--sendmail-cmd", "--smtp-server")
+    ),
+}
+"""Commands of git with options whose value is run. Short options are those with a value."""
+
+
 def _git(words: tuple[str, ...]) -> Runs:
     """`git` with its general options taken off. `-c` and others can make it run anything."""
     before: list[SimpleCommand] = []
@@ -273,9 +304,75 @@ def _git(words: tuple[str, ...]) -> Runs:
         else:
             certain = certain and word in _GIT_FLAGS
     if at == 1:
-        return NOTHING
+        return _git_command(words)
     inner = _command(("git", *words[at:]))
     return Runs((*before, inner), is_known=certain, is_wrapper=certain, at=at)
+
+
+def _git_command(words: tuple[str, ...]) -> Runs:
+    """What a command of git runs by its arguments: `git rebase --exec`, `git bisect run`."""
+    name, second = (*words[1:3], "", "")[:2]
+    if (name, second) == ("bisect", "run"):
+        return _given(words, 3)
+    if name == "submodule" and "foreach" in words[2:]:
+        at = words.index("foreach", 2) + 1
+        while at < len(words) and words[at].startswith("-"):
+            at += 1
+        return _given(words, at)
+    if name == "remote-ext":
+        return _anything(words, is_known=False)
+    if name == "for-each-repo":
+        return _anything(("git", *words), is_known=False)
+    options = _GIT_RUNS.get(name)
+    return NOTHING if options is None else _by_options(words, options)
+
+
+def _given(words: tuple[str, ...], at: int) -> Runs:
+    """The words from here on: one is a line of the shell, several are a command."""
+    given = words[at:]
+    if not given:
+        return NOTHING
+    line = _text(given[0], at) if len(given) == 1 else Runs((_command(given),))
+    return Runs(line.commands, is_known=line.is_known, at=at)
+
+
+def _by_options(words: tuple[str, ...], options: _Options) -> Runs:
+    """The lines of the shell that options give."""
+    commands: list[SimpleCommand] = []
+    certain, first, at = True, 0, 2
+    while at < len(words) and words[at] != "--":
+        word, index = words[at], at
+        at += 1
+        if word.startswith((HOLE, NAMES)):
+            # It may be such an option, so a wildcard must not stand for it.
+            first = first or index
+            continue
+        found = _line_of(word, options)
+        if found is None:
+            continue
+        if found == "" and not word.endswith("="):
+            found, index, at = words[at] if at < len(words) else "", at, at + 1
+        is_setting = word.startswith(("-c", "--config")) and bool(_GIT_HARMLESS.match(found))
+        if is_setting:
+            continue
+        line = _text(found, index)
+        commands += line.commands
+        certain = certain and line.is_known and not word.startswith(_GIT_ANYTHING)
+        first = first or index
+    return Runs(tuple(commands), is_known=certain, at=first) if first else NOTHING
+
+
+def _line_of(word: str, options: _Options) -> str | None:
+    """What an option of git gives to run: "" if that is the next word, None if it runs nothing.
+
+    A long option may be cut short, and short ones may stand in one word.
+    """
+    if word.startswith("--"):
+        name, _, value = word.partition("=")
+        is_one = len(name) > 2 and any(each.startswith(name) for each in options.words)
+        return value if is_one else None
+    found = re.match(rf"-[A-Za-z]*?[{options.values or ' '}](.*)", word, re.DOTALL)
+    return found[1] if found else None
 
 
 _SPECIAL: dict[str, Callable[[tuple[str, ...]], Runs]] = {
