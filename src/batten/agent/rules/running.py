@@ -6,7 +6,16 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from batten.agent.rules.reading import reading
-from batten.agent.rules.shell import HOLE, NAMES, Line, SimpleCommand, is_known, name_set, read_line
+from batten.agent.rules.shell import (
+    HOLE,
+    NAMES,
+    PIPE,
+    Line,
+    SimpleCommand,
+    is_known,
+    name_set,
+    read_line,
+)
 
 _SHELLS = name_set("bash sh dash zsh ksh ash rbash fish busybox")
 _SHELL_STATE = name_set(
@@ -107,6 +116,8 @@ def _runs(name: str, words: tuple[str, ...]) -> Runs:
         return special(words)
     if name in _WRAPPERS:
         return _wrapped(name, words)
+    if name in (*_SHELLS, "source", ".") and any(map(_is_stream, words[1:])):
+        return _UNKNOWN
     if name in _SHELLS:
         return _shell(words)
     if name in _SHELL_STATE or name in _PRIVILEGED:
@@ -140,7 +151,7 @@ def _command(words: tuple[str, ...]) -> SimpleCommand:
 def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
     start, replaced = _after_options(words, _WRAPPERS[name], name)
     if start is None:
-        return _anything(words, is_known=False)
+        return _anything(_split_strings(words) if name == "env" else words, is_known=False)
     inner = words[start:]
     variables: list[tuple[str, str]] = []
     while name == "env" and inner and "=" in inner[0]:
@@ -153,6 +164,12 @@ def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
         return NOTHING if name in ("env", "command") else _UNKNOWN
     command = SimpleCommand(inner, " ".join(inner), tuple(variables))
     return Runs((command,), is_wrapper=True, at=start)
+
+
+def _split_strings(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of `env -S 'a b'`, however the option is written."""
+    bare = (re.sub(r"^(?:-[A-Za-z0-9]*S|--s[a-z-]*=)", "", word) for word in words)
+    return tuple(piece for word in bare for piece in word.split() or ("",))
 
 
 def _after_options(words: tuple[str, ...], options: _Options, name: str) -> tuple[int | None, str]:
@@ -199,6 +216,11 @@ def _shell(words: tuple[str, ...]) -> Runs:
     if not has_line and words[at : at + 1] in ((), ("-s",), ("-",)):
         return _UNKNOWN
     return _anything(words, is_known=False)
+
+
+def _is_stream(word: str) -> bool:
+    """Whether a file is what a shell reads from a pipe or from a redirection."""
+    return word.startswith(("/dev/stdin", "/dev/fd/", "/proc/")) and word != PIPE
 
 
 def _text(text: str, at: int) -> Runs:
