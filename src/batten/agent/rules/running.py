@@ -92,6 +92,21 @@ _WRAPPERS: dict[str, _Options] = {
                                           "--delimiter=", "--max-chars=")),
 }  # fmt: skip
 
+_WITH_LINES: dict[str, _Options] = {
+    "tar": _Options(values="IF", words=("--to-command", "--use-compress-program", "--rsh-command",
+                                        "--checkpoint-action", "--info-script", "--rmt-command",
+                                        "--new-volume-script")),
+    "rsync": _Options(values="e", words=("--rsh", "--rsync-path")),
+    "sort": _Options(words=("--compress-program",)),
+    "split": _Options(words=("--filter",)),
+    "man": _Options(values="PH", words=("--pager", "--html")),
+    "scp": _Options(values="S"),
+    "sftp": _Options(values="S"),
+    "zip": _Options(words=("--unzip-command",)),
+    "cpio": _Options(words=("--rsh-command",)),
+}  # fmt: skip
+"""Programs with options whose value is run. Short options are those with a value."""
+
 
 def runs(command: SimpleCommand) -> Runs:
     """What a command runs beside itself, as far as its words tell."""
@@ -116,6 +131,8 @@ def _runs(name: str, words: tuple[str, ...]) -> Runs:
         return special(words)
     if name in _WRAPPERS:
         return _wrapped(name, words)
+    if name in _WITH_LINES:
+        return _by_options(words, _WITH_LINES[name], 1)
     if name in (*_SHELLS, "source", ".") and any(map(_is_stream, words[1:])):
         return _UNKNOWN
     if name in _SHELLS:
@@ -346,7 +363,7 @@ def _git_command(words: tuple[str, ...]) -> Runs:
     if name == "for-each-repo":
         return _anything(("git", *words), is_known=False)
     options = _GIT_RUNS.get(name)
-    return NOTHING if options is None else _by_options(words, options)
+    return NOTHING if options is None else _by_options(words, options, 2)
 
 
 def _given(words: tuple[str, ...], at: int) -> Runs:
@@ -358,10 +375,10 @@ def _given(words: tuple[str, ...], at: int) -> Runs:
     return Runs(line.commands, is_known=line.is_known, at=at)
 
 
-def _by_options(words: tuple[str, ...], options: _Options) -> Runs:
-    """The lines of the shell that options give."""
+def _by_options(words: tuple[str, ...], options: _Options, at: int) -> Runs:
+    """The lines of the shell that options give, from this word on."""
     commands: list[SimpleCommand] = []
-    certain, first, at = True, 0, 2
+    certain, first = True, 0
     while at < len(words) and words[at] != "--":
         word, index = words[at], at
         at += 1
@@ -377,7 +394,7 @@ def _by_options(words: tuple[str, ...], options: _Options) -> Runs:
         is_setting = word.startswith(("-c", "--config")) and bool(_GIT_HARMLESS.match(found))
         if is_setting:
             continue
-        line = _text(found, index)
+        line = _text(found.removeprefix("exec="), index)
         commands += line.commands
         certain = certain and line.is_known and not word.startswith(_GIT_ANYTHING)
         first = first or index
@@ -385,7 +402,7 @@ def _by_options(words: tuple[str, ...], options: _Options) -> Runs:
 
 
 def _line_of(word: str, options: _Options) -> str | None:
-    """What an option of git gives to run: "" if that is the next word, None if it runs nothing.
+    """What an option gives to run: "" if that is the next word, None if it runs nothing.
 
     A long option may be cut short, and short ones may stand in one word.
     """
