@@ -196,7 +196,7 @@ async def test_where_nobody_is_declared_to_answer_a_question_is_denied_at_once(
     assert answered.decided_by == "resolver:policy"
     assert "approval.requested" not in played.types
     assert played.one(PolicyToolBlocked).output == (
-        "Error: Permission denied: bash needs approval, and nobody is declared to give it "
+        "Error: Permission denied — bash needs approval, and nobody is declared to give it "
         "(the rule is: ask * (default))"
     )
     assert played.ended.outcome == "completed"

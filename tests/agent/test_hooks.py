@@ -53,7 +53,7 @@ async def test_a_hook_that_exits_with_2_denies_and_its_stderr_is_the_reason(stag
     assert brief(played.one(HookCompleted)) == ("deny", "allow", "deny")
     decided, blocked = played.one(PolicyToolDecided), played.one(PolicyToolBlocked)
     assert (decided.verdict, decided.decided_by) == ("deny", f"hook:{guard}")
-    assert blocked.output == "Error: Permission denied: not today"
+    assert blocked.output == "Error: Permission denied — not today"
     assert played.all(ToolInvoked) == []
     assert played.ended.outcome == "completed"
 

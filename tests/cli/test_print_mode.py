@@ -224,7 +224,7 @@ def test_a_denied_call_is_a_result_with_an_error_and_the_run_goes_on(shell: Shel
     assert said.code == 0
     (told,) = [one for one in said.frames() if one["type"] == "tool_result"]
     assert told["is_error"] is True
-    assert told["content"][0]["text"].startswith("Error: Permission denied: bash needs approval")
+    assert told["content"][0]["text"].startswith("Error: Permission denied — bash needs approval")
 
 
 def test_arguments_that_are_no_json_are_shown_as_the_text_they_are(shell: Shell) -> None:

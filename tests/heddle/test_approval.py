@@ -78,6 +78,17 @@ async def test_some_things_are_denied_in_every_mode(
     assert heard[-1]["tool_calls_made"] == []
 
 
+async def test_a_protected_call_is_denied_with_its_rule_as_the_reason_where_others_are_asked(
+    stage: Stage,
+) -> None:
+    heard = await sent(stage, "suggest", bash("rm -r build"))
+    assert events(heard)[0] == {
+        "event": "permission_denied",
+        "name": "bash",
+        "reason": "denied by bash(rm *)",
+    }
+
+
 async def test_a_word_that_only_looks_like_rm_is_no_rm(stage: Stage) -> None:
     heard = await sent(stage, "full-auto", bash("echo firm rmdir.txt"))
     assert [made["name"] for made in heard[-1]["tool_calls_made"]] == ["bash"]

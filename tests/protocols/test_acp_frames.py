@@ -359,11 +359,11 @@ def test_a_call_that_is_open_when_its_run_ends_has_failed() -> None:
 def test_a_blocked_call_failed_with_its_reason() -> None:
     told = Run()
     blocked = f.PolicyToolBlocked(
-        tool_call_id="c", tool_name="bash", reason="no", output="Error: Permission denied: no"
+        tool_call_id="c", tool_name="bash", reason="no", output="Error: Permission denied — no"
     )
     updates = told.feed(proposed(command="a"), blocked)
     assert updates[-1] == u.ToolCallProgress(
-        tool_call_id=f"{RUN}:c", status="failed", content=[shown("Error: Permission denied: no")]
+        tool_call_id=f"{RUN}:c", status="failed", content=[shown("Error: Permission denied — no")]
     )
 
 

@@ -49,6 +49,32 @@ def test_a_shape_is_found_however_it_is_cut(template: str, secret: str) -> None:
         assert stream.feed(text[:place]) + stream.feed(text[place:]) + stream.flush() == whole
 
 
+TOKENS = [
+    "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8",
+    "xoxb-123456789012-123456789012-abcdefghijklmnopqrstuvwx",
+    "AKIA" + "IOSFODNN7EXAMPLQ",
+    "sk-ant-api03-abcdEFGH1234ijklMNOP5678qrstUVWX90yz",
+]
+ESCAPES = [
+    *(r"line\n{}", r"\t{}\n", r"\u0022{}\u0022", r"\x22{}", "token%3D{}", "%20{}%20"),
+    *("\x1b[32m{}\x1b[0m", "\x1b[1;31m{}", "\x1b[38;5;208m{}", "\x1b[m\x1b[K{}"),
+]
+
+
+@pytest.mark.parametrize("secret", TOKENS)
+@pytest.mark.parametrize("template", ESCAPES)
+def test_a_known_format_is_found_behind_the_last_letter_of_an_escape(
+    template: str, secret: str
+) -> None:
+    text = f"before {template.format(secret)} after"
+    for redactor in (REDACTOR, REDACTOR.authored):
+        assert found(text, secret, redactor)
+        whole = redactor.text(text)
+        for place in range(1, len(text)):
+            stream = StreamRedactor(redactor)
+            assert stream.feed(text[:place]) + stream.feed(text[place:]) + stream.flush() == whole
+
+
 def ordinary() -> list[Path]:
     """Our own sources and a tenth of the standard library."""
     library = Path(sysconfig.get_paths()["stdlib"])

@@ -91,7 +91,7 @@ async def test_a_denied_call_is_told_to_the_model_with_the_reason(stage: Stage) 
         await asked.resolve(False, "not on a Friday")
     assert not (stage.workspace / "made").exists()
     blocked = asked.played.one(f.PolicyToolBlocked)
-    assert blocked.output == "Error: Permission denied: not on a Friday"
+    assert blocked.output == "Error: Permission denied — not on a Friday"
     assert blocked.policy_id == "resolver:operator"
     assert asked.played.ended.outcome == "completed"
 
@@ -135,7 +135,7 @@ async def test_a_person_answers_in_a_role_and_is_named(stage: Stage) -> None:
         await asked.resolve(False, "", by="ann", role="operator")
     assert asked.played.one(f.ApprovalResolved).by == "ann"
     blocked = asked.played.one(f.PolicyToolBlocked)
-    assert blocked.output == "Error: Permission denied: rejected by ann"
+    assert blocked.output == "Error: Permission denied — rejected by ann"
 
 
 async def test_a_grant_allows_the_same_command_for_the_rest_of_the_run(stage: Stage) -> None:
@@ -179,7 +179,7 @@ async def test_a_question_nobody_answers_in_time_is_a_denial(stage: Stage) -> No
     assert not (stage.workspace / "made").exists()
     assert played.one(f.ApprovalTimedOut).approval_id == played.one(f.ApprovalRequested).approval_id
     assert played.one(f.PolicyToolBlocked).output == (
-        "Error: Permission denied: nobody answered in time (the rule is: ask * (default))"
+        "Error: Permission denied — nobody answered in time (the rule is: ask * (default))"
     )
     assert played.ended.outcome == "completed"
 

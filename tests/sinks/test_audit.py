@@ -71,6 +71,23 @@ async def test_entries_outlive_what_they_tell_of(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stdout) == (0, b"everything stored is what was written\n")
 
 
+def test_looking_at_the_audit_log_writes_none(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "stage")
+    assert batten(stage, "audit").stdout == b""
+    assert not stage.home.exists()
+    model = stage.scenario([say("Done."), end()])
+    assert batten(stage, "-p", "go", "--model", model, "--sandbox", "none").returncode == 0
+    first = batten(stage, "audit", "--json").stdout
+    assert b"run.started" in first
+    assert not AuditLog.exists(str(stage.home))
+    assert batten(stage, "export", "last", "-o", str(tmp_path / "b.tar.gz")).returncode == 0
+    stored = (stage.home / "audit.db").read_bytes()
+    shown = batten(stage, "audit", "--json").stdout.splitlines()
+    actions = [msgspec.json.decode(line)["action"] for line in shown]
+    assert actions == ["session.exported", "run.started", "policy.changed"]
+    assert (stage.home / "audit.db").read_bytes() == stored
+
+
 DAMAGE = {
     "a changed entry": "UPDATE entries SET body = replace(body, 'ann', 'eve') WHERE number = 2",
     "a changed column": "UPDATE entries SET actor = 'eve' WHERE number = 3",

@@ -353,7 +353,7 @@ class Dispatch:
             mcp_server=server,
             mcp_tool=name,
             result="blocked",
-            output=f"Error: Permission denied: {decision.reason}{rule}",
+            output=f"Error: Permission denied — {decision.reason}{rule}",
             subject=self._gate.summary(ruling.call) or UNSET,
             allow_with=self._gate.remedy(ruling) or UNSET,
         )

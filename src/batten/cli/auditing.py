@@ -29,10 +29,11 @@ async def print_audit(options: Namespace) -> int:
     except BattenError as error:
         raise UsageError(str(error)) from None
     home = batten_home(os.environ, current_directory())
-    log = AuditLog.open(home)
+    log = AuditLog.open_overlaid(home)
     try:
         if os.path.exists(os.path.join(home, "journal.db")):
-            await log.catch_up(open_journal(read_only=True))
+            with closing(open_journal(read_only=True)) as journal:
+                await log.catch_up(journal)
         query = AuditQuery(
             actor=options.actor,
             action=options.action,

@@ -113,6 +113,14 @@ def _key_body(_opening: re.Match[str], head: str, _after: str) -> bool:
 
 
 _TOKEN = "[A-Za-z0-9_-]"
+_ESCAPE = (
+    r"(?<=\\[nrtbfv])|(?<=%[0-9A-Fa-f]{2})|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
+    r"|(?<=\[[mK])|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=[\[;][0-9]{3}m)"
+)
+"""Behind a letter that ends an escape: of a line end in JSON, of a URL, of a terminal's colour."""
+_APART = f"(?:(?<![A-Za-z0-9])|{_ESCAPE})"
+_ALONE = f"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})"
+"""The beginning of a format: no part of a longer word."""
 
 _DASHED = Family(
     "-",
@@ -120,18 +128,18 @@ _DASHED = Family(
     r"----BEGIN |(?<=[abdflmprstuxAKP][abeikloprstxKUX]-)(?:(?<=sk-)|(?<=xai-|pul-)"
     r"|(?<=l(?:pat|ptt|cbt|imt)-|gl[dfr]t-|xox[abeoprs]-|xapp-|pypi-|pplx-|PMAK-|HRKU-|CSPX-))",
     (
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])sk-)(?:[a-z]{2,8}-){0,2}", 20, _TOKEN, mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl[dfr]t-)", 1, _TOKEN, mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])xox[abeoprs]-)", 1, _TOKEN, mixed(10)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])xapp-)", 1, _TOKEN, _like(r"[0-9]-[A-Z0-9]{6,}-[0-9]{6,}-")),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])pypi-)", 1, _TOKEN, _like(f"Ag{_TOKEN}{{48}}")),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])xai-)", 1, "[A-Za-z0-9]", mixed(40)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])pplx-)", 1, "[A-Za-z0-9]", mixed(40)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])PMAK-)", 1, "[A-Za-z0-9-]", _like("[a-f0-9]{24}-[a-f0-9]")),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])HRKU-)", 1, _TOKEN, mixed(30)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])GOCSPX-)", 1, _TOKEN, mixed(20)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])pul-)", 1, "[a-f0-9]", _exactly(40)),
+        Shape(rf"-(?<={_ALONE}sk-)(?:[a-z]{{2,8}}-){{0,2}}", 20, _TOKEN, mixed(16)),
+        Shape(rf"-(?<={_ALONE}gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, mixed(16)),
+        Shape(rf"-(?<={_ALONE}gl[dfr]t-)", 1, _TOKEN, mixed(16)),
+        Shape(rf"-(?<={_ALONE}xox[abeoprs]-)", 1, _TOKEN, mixed(10)),
+        Shape(rf"-(?<={_ALONE}xapp-)", 1, _TOKEN, _like(r"[0-9]-[A-Z0-9]{6,}-[0-9]{6,}-")),
+        Shape(rf"-(?<={_ALONE}pypi-)", 1, _TOKEN, _like(f"Ag{_TOKEN}{{48}}")),
+        Shape(rf"-(?<={_ALONE}xai-)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(rf"-(?<={_ALONE}pplx-)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(rf"-(?<={_ALONE}PMAK-)", 1, "[A-Za-z0-9-]", _like("[a-f0-9]{24}-[a-f0-9]")),
+        Shape(rf"-(?<={_ALONE}HRKU-)", 1, _TOKEN, mixed(30)),
+        Shape(rf"-(?<={_ALONE}GOCSPX-)", 1, _TOKEN, mixed(20)),
+        Shape(rf"-(?<={_ALONE}pul-)", 1, "[a-f0-9]", _exactly(40)),
         Shape(
             r"-----BEGIN [A-Z0-9 ]{0,30}(?<=[ ])PRIVATE KEY(?: BLOCK)?-----"
             r"(?:(?:\s|\\[nr]){1,4}[A-Z][A-Za-z-]{2,20}: [^\r\n\\]{0,80}){0,4}",
@@ -153,30 +161,28 @@ _UNDERLINED = Family(
     r"|(?<=gh[pousr]_|npm_|glc_|gsk_|sbp_|ntn_|btn_)"
     r"|(?<=hp(?:at|ca|pa|ss)_|hsec_|glsa_|figd_|try[su]_|gems_))",
     (
-        Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", mixed(20)),
+        Shape(rf"_(?<={_APART}gh[pousr]_)", 1, "[A-Za-z0-9]", mixed(20)),
         Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", mixed(22)),
-        Shape(r"_pat_(?<=(?<![A-Za-z0-9])dckr_pat_)", 5, _TOKEN, mixed(20)),
+        Shape(rf"_pat_(?<={_APART}dckr_pat_)", 5, _TOKEN, mixed(20)),
         Shape(r"_(?:live|test)_(?<=[sr]k_(?:live|test)_)", 6, "[A-Za-z0-9]", mixed(16)),
         Shape(r"_v1_(?<=do[opr]_v1_)", 4, "[a-f0-9]", mixed(32)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])shp(?:at|ca|pa|ss)_)", 1, "[A-Za-z0-9]", mixed(20)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])whsec_)", 1, "[A-Za-z0-9+/=]", mixed(20)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])npm_)", 1, "[A-Za-z0-9]", mixed(36)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])hf_)", 1, "[A-Za-z0-9]", mixed(30)),
-        Shape(
-            r"_(?<=(?<![A-Za-z0-9])glsa_)", 1, "[A-Za-z0-9_]", _like("[A-Za-z0-9]{32}_[a-f0-9]{8}")
-        ),
-        Shape(r"_(?<=(?<![A-Za-z0-9])glc_)", 1, "[A-Za-z0-9+/=]", mixed(32)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])gsk_)", 1, "[A-Za-z0-9]", mixed(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])r8_)", 1, "[A-Za-z0-9]", mixed(36)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])figd_)", 1, _TOKEN, mixed(36)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])sbp_)", 1, "[a-f0-9]", _exactly(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])ntn_)", 1, "[A-Za-z0-9]", mixed(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])btn_)", 1, _TOKEN, mixed(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])sntry[su]_)", 1, "[A-Za-z0-9+/=_]", mixed(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])rubygems_)", 1, "[a-f0-9]", _exactly(48)),
-        Shape(r"_api_(?<=(?<![A-Za-z0-9])lin_api_)", 5, "[A-Za-z0-9]", mixed(36)),
-        Shape(r"_tkn_(?<=(?<![A-Za-z0-9])pscale_tkn_)", 5, _TOKEN, mixed(30)),
-        Shape(r"_pw_(?<=(?<![A-Za-z0-9])pscale_pw_)", 4, _TOKEN, mixed(30)),
+        Shape(rf"_(?<={_APART}shp(?:at|ca|pa|ss)_)", 1, "[A-Za-z0-9]", mixed(20)),
+        Shape(rf"_(?<={_APART}whsec_)", 1, "[A-Za-z0-9+/=]", mixed(20)),
+        Shape(rf"_(?<={_APART}npm_)", 1, "[A-Za-z0-9]", mixed(36)),
+        Shape(rf"_(?<={_APART}hf_)", 1, "[A-Za-z0-9]", mixed(30)),
+        Shape(rf"_(?<={_APART}glsa_)", 1, "[A-Za-z0-9_]", _like("[A-Za-z0-9]{32}_[a-f0-9]{8}")),
+        Shape(rf"_(?<={_APART}glc_)", 1, "[A-Za-z0-9+/=]", mixed(32)),
+        Shape(rf"_(?<={_APART}gsk_)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(rf"_(?<={_APART}r8_)", 1, "[A-Za-z0-9]", mixed(36)),
+        Shape(rf"_(?<={_APART}figd_)", 1, _TOKEN, mixed(36)),
+        Shape(rf"_(?<={_APART}sbp_)", 1, "[a-f0-9]", _exactly(40)),
+        Shape(rf"_(?<={_APART}ntn_)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(rf"_(?<={_APART}btn_)", 1, _TOKEN, mixed(40)),
+        Shape(rf"_(?<={_APART}sntry[su]_)", 1, "[A-Za-z0-9+/=_]", mixed(40)),
+        Shape(rf"_(?<={_APART}rubygems_)", 1, "[a-f0-9]", _exactly(48)),
+        Shape(rf"_api_(?<={_APART}lin_api_)", 5, "[A-Za-z0-9]", mixed(36)),
+        Shape(rf"_tkn_(?<={_APART}pscale_tkn_)", 5, _TOKEN, mixed(30)),
+        Shape(rf"_pw_(?<={_APART}pscale_pw_)", 4, _TOKEN, mixed(30)),
     ),
     needs=("_",),
 )
@@ -185,10 +191,10 @@ _CAPITAL = Family(
     "A",
     r"[KS]IA|Iza|GE-SECRET|TATT3",
     (
-        Shape(r"(?<![A-Za-z0-9])A[KS]IA", 4, "[A-Z0-9]", _exactly(16)),
-        Shape(r"(?<![A-Za-z0-9_-])AIza", 4, _TOKEN, mixed(30)),
-        Shape(r"(?<![A-Za-z0-9_-])AGE-SECRET-KEY-1", 16, "[A-Z0-9]", mixed(40)),
-        Shape(r"(?<![A-Za-z0-9_-])ATATT3", 6, "[A-Za-z0-9_=-]", mixed(40)),
+        Shape(rf"{_APART}A[KS]IA", 4, "[A-Z0-9]", _exactly(16)),
+        Shape(rf"{_ALONE}AIza", 4, _TOKEN, mixed(30)),
+        Shape(rf"{_ALONE}AGE-SECRET-KEY-1", 16, "[A-Z0-9]", mixed(40)),
+        Shape(rf"{_ALONE}ATATT3", 6, "[A-Za-z0-9_=-]", mixed(40)),
     ),
     needs=("A",),
 )
@@ -205,13 +211,13 @@ _DOTTED = Family(
     r"(?<=SG\.|29\.|v[bs]\.)",
     (
         Shape(
-            r"\.(?<=(?<![A-Za-z0-9_-])SG\.)",
+            rf"\.(?<={_ALONE}SG\.)",
             1,
             "[A-Za-z0-9_.-]",
             _like(r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16}"),
         ),
-        Shape(r"\.(?<=(?<![A-Za-z0-9_-])ya29\.)", 1, "[A-Za-z0-9_.-]", mixed(20)),
-        Shape(r"\.(?<=(?<![A-Za-z0-9_-])hv[bs]\.)", 1, _TOKEN, mixed(24)),
+        Shape(rf"\.(?<={_ALONE}ya29\.)", 1, "[A-Za-z0-9_.-]", mixed(20)),
+        Shape(rf"\.(?<={_ALONE}hv[bs]\.)", 1, _TOKEN, mixed(24)),
     ),
     needs=("SG.", "29.", "hvs.", "hvb."),
 )
@@ -221,7 +227,7 @@ _SIGNED = Family(
     r"(?<=eyJ)",
     (
         Shape(
-            r"J(?<=(?<![A-Za-z0-9_-])eyJ)[A-Za-z0-9_-]{8,1000}\.",
+            rf"J(?<={_ALONE}eyJ)[A-Za-z0-9_-]{{8,1000}}\.",
             1010,
             "[A-Za-z0-9_.-]",
             mixed(16),

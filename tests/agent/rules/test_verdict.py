@@ -335,3 +335,18 @@ def test_a_command_line_is_read_only_where_a_rule_needs_it(pattern: str, is_read
 def test_a_guarded_file_is_seen_under_a_rule_without_a_pattern(line: str) -> None:
     decision = decide(shell(line.lower()), {}, rules=[Rule("allow", "bash")], mode="default")
     assert (decision.verdict, decision.decided_by) == ("ask", "rule:default:guarded")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "source /dev/stdin <<< 'rm x'",
+        ". /dev/fd/0 <<< 'rm x'",
+        "echo rm x | bash /dev/stdin",
+        "bash /proc/self/fd/0 <<< 'rm x'",
+    ],
+)
+def test_what_a_shell_reads_from_a_stream_may_be_what_a_rule_denies(line: str) -> None:
+    rules = [parse_rule("deny", "bash(rm *)")]
+    assert decide(shell(line), {}, rules=rules, mode="dontAsk").verdict == "deny"
+    assert decide(shell("source a.sh"), {}, rules=rules, mode="dontAsk").verdict == "allow"

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from batten.agent.rules.reading import reading
-from batten.agent.rules.shell import HOLE, NAMES, Line, SimpleCommand, is_known, name_set, read_line
+from batten.agent.rules.shell import (
+    HOLE,
+    NAMES,
+    PIPE,
+    Line,
+    SimpleCommand,
+    is_known,
+    name_set,
+    read_line,
+)
 
 _SHELLS = name_set("bash sh dash zsh ksh ash rbash fish busybox")
 _SHELL_STATE = name_set(
@@ -83,6 +92,21 @@ _WRAPPERS: dict[str, _Options] = {
                                           "--delimiter=", "--max-chars=")),
 }  # fmt: skip
 
+_WITH_LINES: dict[str, _Options] = {
+    "tar": _Options(values="IF", words=("--to-command", "--use-compress-program", "--rsh-command",
+                                        "--checkpoint-action", "--info-script", "--rmt-command",
+                                        "--new-volume-script")),
+    "rsync": _Options(values="e", words=("--rsh", "--rsync-path")),
+    "sort": _Options(words=("--compress-program",)),
+    "split": _Options(words=("--filter",)),
+    "man": _Options(values="PH", words=("--pager", "--html")),
+    "scp": _Options(values="S"),
+    "sftp": _Options(values="S"),
+    "zip": _Options(words=("--unzip-command",)),
+    "cpio": _Options(words=("--rsh-command",)),
+}  # fmt: skip
+"""Programs with options whose value is run. Short options are those with a value."""
+
 
 def runs(command: SimpleCommand) -> Runs:
     """What a command runs beside itself, as far as its words tell."""
@@ -107,6 +131,10 @@ def _runs(name: str, words: tuple[str, ...]) -> Runs:
         return special(words)
     if name in _WRAPPERS:
         return _wrapped(name, words)
+    if name in _WITH_LINES:
+        return _by_options(words, _WITH_LINES[name], 1)
+    if name in (*_SHELLS, "source", ".") and any(map(_is_stream, words[1:])):
+        return _UNKNOWN
     if name in _SHELLS:
         return _shell(words)
     if name in _SHELL_STATE or name in _PRIVILEGED:
@@ -140,7 +168,7 @@ def _command(words: tuple[str, ...]) -> SimpleCommand:
 def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
     start, replaced = _after_options(words, _WRAPPERS[name], name)
     if start is None:
-        return _anything(words, is_known=False)
+        return _anything(_split_strings(words) if name == "env" else words, is_known=False)
     inner = words[start:]
     variables: list[tuple[str, str]] = []
     while name == "env" and inner and "=" in inner[0]:
@@ -153,6 +181,12 @@ def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
         return NOTHING if name in ("env", "command") else _UNKNOWN
     command = SimpleCommand(inner, " ".join(inner), tuple(variables))
     return Runs((command,), is_wrapper=True, at=start)
+
+
+def _split_strings(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of `env -S 'a b'`, however the option is written."""
+    bare = (re.sub(r"^(?:-[A-Za-z0-9]*S|--s[a-z-]*=)", "", word) for word in words)
+    return tuple(piece for word in bare for piece in word.split() or ("",))
 
 
 def _after_options(words: tuple[str, ...], options: _Options, name: str) -> tuple[int | None, str]:
@@ -199,6 +233,11 @@ def _shell(words: tuple[str, ...]) -> Runs:
     if not has_line and words[at : at + 1] in ((), ("-s",), ("-",)):
         return _UNKNOWN
     return _anything(words, is_known=False)
+
+
+def _is_stream(word: str) -> bool:
+    """Whether a file is what a shell reads from a pipe or from a redirection."""
+    return word.startswith(("/dev/stdin", "/dev/fd/", "/proc/")) and word != PIPE
 
 
 def _text(text: str, at: int) -> Runs:
@@ -254,6 +293,37 @@ _GIT_FLAGS = frozenset(
 )
 
 
+_GIT_ANYTHING = ("-c", "--config", "--template")
+"""Options whose values are settings and hooks, not lines that can be read here."""
+_GIT_FETCHES = _Options(words=("--upload-pack",))
+_GIT_RUNS: dict[str, _Options] = {
+    "rebase": _Options(values="x", words=("--exec",)),
+    "difftool": _Options(values="x", words=("--extcmd",)),
+    "grep": _Options(values="O", words=("--open-files-in-pager",)),
+    "clone": _Options(values="uc", words=("--upload-pack", "--config", "--template")),
+    "init": _Options(words=("--template",)),
+    "fetch": _GIT_FETCHES,
+    "pull": _GIT_FETCHES,
+    "fetch-pack": _Options(words=("--upload-pack", "--exec")),
+    "ls-remote": _Options(words=("--upload-pack", "--exec")),
+    "push": _Options(words=("--receive-pack", "--exec")),
+    "send-pack": _Options(words=("--receive-pack", "--exec")),
+    "archive": _Options(words=("--exec",)),
+    "daemon": _Options(words=("--access-hook",)),
+    "instaweb": _Options(values="db", words=("--httpd", "--browser")),
+    "filter-branch": _Options(
+        words=(
+            *("--setup", "--env-filter", "--tree-filter", "--index-filter", "--parent-filter"),
+            *("--msg-filter", "--commit-filter", "--tag-name-filter"),
+        )
+    ),
+    "send-email": _Options(
+        words=("--to-cmd", "--cc-cmd", "--header-cmd", "--sendmail-cmd", "--smtp-server")
+    ),
+}
+"""Commands of git with options whose value is run. Short options are those with a value."""
+
+
 def _git(words: tuple[str, ...]) -> Runs:
     """`git` with its general options taken off. `-c` and others can make it run anything."""
     before: list[SimpleCommand] = []
@@ -273,9 +343,75 @@ def _git(words: tuple[str, ...]) -> Runs:
         else:
             certain = certain and word in _GIT_FLAGS
     if at == 1:
-        return NOTHING
+        return _git_command(words)
     inner = _command(("git", *words[at:]))
     return Runs((*before, inner), is_known=certain, is_wrapper=certain, at=at)
+
+
+def _git_command(words: tuple[str, ...]) -> Runs:
+    """What a command of git runs by its arguments: `git rebase --exec`, `git bisect run`."""
+    name, second = (*words[1:3], "", "")[:2]
+    if (name, second) == ("bisect", "run"):
+        return _given(words, 3)
+    if name == "submodule" and "foreach" in words[2:]:
+        at = words.index("foreach", 2) + 1
+        while at < len(words) and words[at].startswith("-"):
+            at += 1
+        return _given(words, at)
+    if name == "remote-ext":
+        return _anything(words, is_known=False)
+    if name == "for-each-repo":
+        return _anything(("git", *words), is_known=False)
+    options = _GIT_RUNS.get(name)
+    return NOTHING if options is None else _by_options(words, options, 2)
+
+
+def _given(words: tuple[str, ...], at: int) -> Runs:
+    """The words from here on: one is a line of the shell, several are a command."""
+    given = words[at:]
+    if not given:
+        return NOTHING
+    line = _text(given[0], at) if len(given) == 1 else Runs((_command(given),))
+    return Runs(line.commands, is_known=line.is_known, at=at)
+
+
+def _by_options(words: tuple[str, ...], options: _Options, at: int) -> Runs:
+    """The lines of the shell that options give, from this word on."""
+    commands: list[SimpleCommand] = []
+    certain, first = True, 0
+    while at < len(words) and words[at] != "--":
+        word, index = words[at], at
+        at += 1
+        if word.startswith((HOLE, NAMES)):
+            # It may be such an option, so a wildcard must not stand for it.
+            first = first or index
+            continue
+        found = _line_of(word, options)
+        if found is None:
+            continue
+        if found == "" and not word.endswith("="):
+            found, index, at = words[at] if at < len(words) else "", at, at + 1
+        is_setting = word.startswith(("-c", "--config")) and bool(_GIT_HARMLESS.match(found))
+        if is_setting:
+            continue
+        line = _text(found.removeprefix("exec="), index)
+        commands += line.commands
+        certain = certain and line.is_known and not word.startswith(_GIT_ANYTHING)
+        first = first or index
+    return Runs(tuple(commands), is_known=certain, at=first) if first else NOTHING
+
+
+def _line_of(word: str, options: _Options) -> str | None:
+    """What an option gives to run: "" if that is the next word, None if it runs nothing.
+
+    A long option may be cut short, and short ones may stand in one word.
+    """
+    if word.startswith("--"):
+        name, _, value = word.partition("=")
+        is_one = len(name) > 2 and any(each.startswith(name) for each in options.words)
+        return value if is_one else None
+    found = re.match(rf"-[A-Za-z]*?[{options.values or ' '}](.*)", word, re.DOTALL)
+    return found[1] if found else None
 
 
 _SPECIAL: dict[str, Callable[[tuple[str, ...]], Runs]] = {

@@ -286,16 +286,16 @@ class SendFrames:
     def _reason(
         self, fact: facts.PolicyToolDecided | facts.PolicyToolBlocked | facts.ToolInvoked
     ) -> str:
-        if isinstance(fact, facts.PolicyToolBlocked) and self._was_answered(fact):
+        if isinstance(fact, facts.PolicyToolBlocked) and not self._is_by_mode(fact):
             return fact.reason
         reason = "" if isinstance(fact, facts.ToolInvoked) else fact.reason
         return reason_of(fact.tool_name, reason, self._mode)
 
-    def _was_answered(self, fact: facts.PolicyToolBlocked) -> bool:
-        """Whether a person or hook gave a reason: then Heddle's table is not the reason."""
+    def _is_by_mode(self, fact: facts.PolicyToolBlocked) -> bool:
+        """Whether Heddle's table is the reason, and not a person, a hook or a rule that denies."""
         by = fact.policy_id if isinstance(fact.policy_id, str) else ""
         answered = self._answers and by.startswith("resolver:")
-        return answered or by == "resolver:operator" or by.startswith("hook:")
+        return not (answered or by == "resolver:operator" or by.startswith(("hook:", "rule:")))
 
     def _planned(self) -> list[messages.Event]:
         if self._mode != "plan" or not self._response:

@@ -56,6 +56,19 @@ CREATE TABLE IF NOT EXISTS base (
 );
 """
 
+_OVERLAY = """
+CREATE TEMP TABLE tail AS SELECT * FROM main.entries WHERE 0;
+CREATE TEMP VIEW entries AS SELECT * FROM main.entries UNION ALL SELECT * FROM tail;
+CREATE TEMP TRIGGER adding INSTEAD OF INSERT ON entries BEGIN
+    INSERT INTO tail VALUES (
+        new.number, new.at, new.actor, new.action,
+        new.resource, new.resource_id, new.body, new.hash
+    );
+END;
+CREATE TEMP TABLE head AS SELECT * FROM main.head;
+"""
+"""What is added stays with the connection, and is read together with what the file holds."""
+
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
     """Which entries; empty fields do not count. Times are exclusive."""
@@ -225,6 +238,27 @@ class AuditLog:
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             db = connection(f"file:{quote(path)}?immutable=1", flags)
         return cls(db)
+
+    @classmethod
+    def open_overlaid(cls, home: str) -> "AuditLog":
+        """Open the record to catch up and search without writing: what is added is not kept.
+
+        An empty one, if this home has none.
+        """
+        if not cls.exists(home):
+            db = connection(":memory:", apsw.SQLITE_OPEN_READWRITE)
+            db.execute(_TABLES)
+            db.execute("INSERT INTO head VALUES (1, 0, ?, 0)", (_START,))
+            return cls(db)
+        path = os.path.join(home, FILE)
+        with side_faults(path):
+            log = cls.open_for_reading(home)
+            try:
+                log._db.execute(_OVERLAY)
+            except BaseException:
+                log.close()
+                raise
+        return log
 
     @contextmanager
     def _writing(self) -> Generator[None]:
