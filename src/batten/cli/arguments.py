@@ -349,7 +349,8 @@ def _add_model(made: Parser) -> None:
     add("--allow-unpriced", action="store_true", help="with a budget, use models without a known "
         "price too; their cost is not counted")  # fmt: skip
     add("--max-seconds", type=seconds, metavar="S", help="wall time of the run")
-    add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 10")
+    add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 2 "
+        "in print mode and for Heddle, otherwise 10")  # fmt: skip
     add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N", help="of each answer")
     add("--temperature", type=_temperature, metavar="T", help="from 0 to 2")
     add("--thinking-tokens", type=at_least_0, metavar="N", help="for thinking; 0 turns it off")
