@@ -73,7 +73,8 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     if options.prompt_words and not _is_prompt(options, argv):
         from batten.cli.suggesting import check_prompt_words
 
-        check_prompt_words(options.prompt_words, is_first=argv[:1] == options.prompt_words[:1])
+        is_first = options.output_format is None and argv[:1] == options.prompt_words[:1]
+        check_prompt_words(options.prompt_words, is_first=is_first)
     options.given = _given(made, options)
     _check_permissions(made, options)
     _check_names(made, options, "resume", "branch", "session_id")
