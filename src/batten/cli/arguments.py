@@ -106,12 +106,15 @@ def _mistyped_command(argv: list[str]) -> UsageError | None:
 
 
 def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
-    """The flags that environment variables set, of those that the parser knows."""
+    """The flags that environment variables set, of those that the parser knows.
+
+    An empty variable sets nothing: that is how many programs pass on one that they lack.
+    """
     known = made.booleans()
     return [
         flag
         for flag, variable in FLAG_VARIABLES.items()
-        if flag in known and variable in environ and _boolean(environ[variable], variable)
+        if flag in known and environ.get(variable) and _boolean(environ[variable], variable)
     ]
 
 
