@@ -30,6 +30,14 @@ async def test_names_and_assignments_in_a_models_words_are_left_alone(stage: Sta
     assert not any(one.kind == "sealed" for one in played.all(f.ArtifactCreated))
 
 
+@pytest.mark.parametrize("said", [SECRET[:1], SECRET[:2], SECRET[:-1], "s", "sk", "g", "0", "7"])
+async def test_an_answer_that_may_begin_a_secret_is_given_once(tmp_path: Path, said: str) -> None:
+    stage = Stage(tmp_path, {"SERVICE_TOKEN": SECRET, "OTHER_TOKEN": "0777-1234-5678-abcd"})
+    played = await stage.play([say(said)])
+    assert played.ended.answer == played.one(f.AssistantTextComplete).text == said
+    assert "".join(one.delta for one in played.all(f.AssistantTextDelta)) == said
+
+
 async def test_a_pattern_that_a_model_searches_for_is_left_alone(stage: Stage) -> None:
     pattern = 'password = "hunter22"'
     (stage.workspace / "a.ini").write_text(f"{pattern}\n")

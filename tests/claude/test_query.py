@@ -144,6 +144,7 @@ async def test_a_model_that_cannot_be_reached_is_an_error_with_its_reason(client
         assert report.error["type"] == "ResultError"
         assert "no such key" in report.error["text"]
         assert report.result["terminal_reason"] == "api_error"
+        assert report.result["api_error_status"] == 401
 
 
 async def test_a_wrong_flag_is_an_error_that_says_which(client: Client) -> None:

@@ -174,7 +174,8 @@ PROMISES: dict[int, Promise] = {
         "settings.test_keys:test_handlers_that_are_not_run_are_told",
     ),
     33: _line(
-        "retries: ten by default, none for a wrong key or request; a broken answer is taken back",
+        "retries: three attempts, none for a wrong key or request; a broken answer is taken back",
+        _PRINT + "test_retries_are_as_many_as_the_flag_then_the_variable_then_the_settings_say",
         "models.test_retry:test_attempts_are_bounded",
         "models.test_retry:test_a_wrong_key_or_request_is_not_tried_again",
         "models.test_retry:test_a_call_that_has_said_something_is_tried_again_and_its_words_are_void",

@@ -56,7 +56,6 @@ CASES: dict[int, dict[str, Case]] = {
     },
     2: {
         "a schema": Case([[say("no")]] * 3, ("--json-schema", '{"type": "object"}')),
-        "a loop": Case([[bash("true")]] * 3, ("--allow", "bash")),
         "a denied call": Case([[bash("git push")], [say("x")]], ("--fail-on", "denied")),
     },
     64: {

@@ -2,9 +2,12 @@
 
 import pytest
 
+from batten.cli import FLAG_VARIABLES
 from tests.agent.stage import bash, say
+from tests.models.server import answer
+from tests.models.wire import anthropic_turn
 
-from .invoking import Shell
+from .invoking import Shell, serving
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,15 @@ def test_a_wrong_setting_of_the_environment_is_a_matter_of_configuration(
     assert said.code == 78
     assert name in said.err
     assert all(row["outcome"] is not None for row in shell("runs", "--json").frames())
+
+
+def test_an_empty_variable_is_as_good_as_none(shell: Shell) -> None:
+    seconds = ("LEASE_S", "WATCHDOG_S", "MODEL_TIMEOUT_S", "MODEL_IDLE_S", "STDIN_S")
+    variables = [*FLAG_VARIABLES.values(), *(f"BATTEN_{name}" for name in seconds)]
+    with serving(shell, [answer(anthropic_turn("well"))]):
+        shell.set(**dict.fromkeys(variables, ""))
+        said = shell("-p", "go", "--model", "anthropic/claude-sonnet-4-5", stdin=b"piped")
+    assert (said.code, said.out, said.err) == (0, b"well\n", "")
 
 
 def test_bypassing_permissions_must_be_allowed_by_a_flag_of_its_own(shell: Shell) -> None:

@@ -114,7 +114,7 @@ ENDINGS: dict[str, tuple[int, str, list[list[Statement]], list[str]]] = {
     "success": (0, "success", [[say("well")]], []),
     "max_turns": (75, "max_turns", [[bash("echo 1")], [bash("echo 2")]], ["--max-turns", "1"]),
     "no turns": (75, "max_turns", [[say("well")]], ["--max-turns", "0"]),
-    "loop": (2, "error", [[bash("echo 1")]] * 3, []),
+    "same calls": (75, "max_turns", [[bash("echo 1")]] * 8, ["--max-turns", "6"]),
     "timeout": (1, "error", [[bash("sleep 30")]], ["--max-seconds", "0.3"]),
     "model_error": (1, "error", [[fail("fatal", "no")]], []),
     "cut off": (1, "error", [[say("half"), end("limit_exceeded")]], []),
@@ -279,7 +279,7 @@ def test_retries_are_as_many_as_the_flag_then_the_variable_then_the_settings_say
         ("", (*settings, "--max-retries", "1"), 1),
         ("3", settings, 3),
         ("", settings, 4),
-        ("", (), 10),
+        ("", (), 2),
         ("", ("--max-retries", "0"), 0),
     ):
         with serving(shell, [busy]) as server:

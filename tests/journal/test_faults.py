@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -184,6 +185,18 @@ def test_reading_a_home_without_a_journal_finds_nothing_and_makes_nothing(tmp_pa
     with pytest.raises(NotFound):
         SqliteJournal.open(tmp_path / "nowhere", read_only=True)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_journal_that_was_removed_takes_nothing_more(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    journal = SqliteJournal.open(home)
+    lease = await started(journal)
+    home.rename(tmp_path / "moved")
+    await journal.append(lease.run_id, [text("kept")], fence=lease.fence)
+    rmtree(tmp_path / "moved")
+    with pytest.raises(JournalError, match="was removed"):
+        await journal.append(lease.run_id, [text("lost")], fence=lease.fence)
+    journal.close()
 
 
 async def test_a_closed_journal_refuses_politely(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ CASES: dict[str, tuple[list[list[Statement]], list[str], int]] = {
     "schema_invalid": ([[say("No.")]] * 3, ["--json-schema", SCHEMA], 2),
     "max_turns": ([[say("I look."), bash("echo hi", "c1")]], ["--max-turns", "1"], 75),
     "no_turns": ([[say("never said")]], ["--max-turns", "0"], 75),
-    "loop": ([[bash("echo hi")]] * 3, [], 2),
     "model_error": ([[say("I look."), bash("true", "c1")], [fail("fatal", "No more.")]], [], 1),
     "cut_off": ([[say("It goes"), end("limit_exceeded")]], [], 1),
     "aborted": ([[end("aborted")]], [], 1),

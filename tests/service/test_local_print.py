@@ -198,6 +198,29 @@ async def test_the_caller_loads_next_to_nothing(home: Service) -> None:
     assert loaded & {"asyncio", "msgspec", "argparse", "typing", "json", "apsw", "logging"} == set()
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+async def test_a_closed_standard_stream_ends_as_in_a_process_of_its_own(
+    home: Service, closed: str
+) -> None:
+    model = home.stage.scenario([say("Done."), end()])
+    ends: list[tuple[int | None, bytes, bytes]] = []
+    for server in ({}, {"BATTEN_SERVER": LOCAL}):
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f'exec "$0" "$@" {closed}', BATTEN, "-p", "go", "--model", model),
+            env={**home.stage.environ, **server},
+            cwd=home.stage.workspace,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            out, err = await process.communicate()
+        ends.append((process.returncode, out, err))
+    own, served = ends
+    assert served == own
+    assert (own[0] == 0) == (closed != ">&-")
+
+
 async def test_piped_text_joins_the_prompt(home: Service) -> None:
     model = home.stage.scenario([say("Read."), end()])
 

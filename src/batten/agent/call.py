@@ -132,7 +132,8 @@ class ModelCall:
             match event:
                 case TextDelta():
                     self._saw_token()
-                    self._open_texts.add(event.block)
+                    if event.text:
+                        self._open_texts.add(event.block)
                     text = self._stream(event.block).feed(event.text)
                     self._emit(facts.AssistantTextDelta, event.block, text)
                     await self._keep_pace()
@@ -303,10 +304,10 @@ class ModelCall:
                 self._keep_thinking(event.block, content)
 
     def _finish_text(self, block: int, content: Text) -> None:
-        self._open_texts.discard(block)
         stream = self._stream(block)
-        if not self._texts[block] and content.text:
+        if block not in self._open_texts:  # it came whole, without deltas
             self._emit(facts.AssistantTextDelta, block, stream.feed(content.text))
+        self._open_texts.discard(block)
         self._emit(facts.AssistantTextDelta, block, stream.flush())
         whole = "".join(self._texts[block])
         sealed = None

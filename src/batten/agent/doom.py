@@ -1,27 +1,29 @@
 """Doom loops: a model that makes the same calls again and again."""
 
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
 
 from batten.contract.conversation import ToolCall
 
-THRESHOLD = 3
+THRESHOLD = 200
+"""Far more than a model that waits for something, and polls, makes in a row."""
 
 
 class DoomDetector:
-    """Remembers the calls of the last turns, with their order and arguments."""
+    """Counts equal turns in a row: the same calls in the same order, with the same arguments."""
 
     def __init__(self, threshold: int = THRESHOLD) -> None:
         self.threshold = threshold
-        self._signatures: deque[str] = deque(maxlen=threshold)
+        self._last = ""
+        self._equal = 0
 
     def saw(self, calls: Sequence[ToolCall]) -> bool:
         """Add one turn's calls; whether the last `threshold` turns were all equal."""
-        self._signatures.append("|".join(map(_signature, calls)))
-        full = len(self._signatures) == self.threshold
-        return full and len(set(self._signatures)) == 1
+        signature = "|".join(map(_signature, calls))
+        self._equal = self._equal + 1 if signature == self._last else 1
+        self._last = signature
+        return self._equal >= self.threshold
 
 
 def _signature(call: ToolCall) -> str:

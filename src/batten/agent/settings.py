@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from batten.agent.doom import THRESHOLD
 from batten.agent.rules.rule import Rule
 from batten.agent.rules.verdict import Mode
 from batten.models.retry import MAX_RETRIES
@@ -41,7 +42,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     resolvers: tuple[str, ...] = ()
     """Roles that answer this run's requests. If none is declared, policy denies at once."""
     request_seconds: float = 300.0
-    doom_threshold: int = 3
+    doom_threshold: int = THRESHOLD
+    """So many turns in a row with the same calls end the run."""
     prune_from_tokens: int = 20_000
     protect_tokens: int = 40_000
     compact_ratio: float = 0.8

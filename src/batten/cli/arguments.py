@@ -73,7 +73,8 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     if options.prompt_words and not _is_prompt(options, argv):
         from batten.cli.suggesting import check_prompt_words
 
-        check_prompt_words(options.prompt_words, is_first=argv[:1] == options.prompt_words[:1])
+        is_first = options.output_format is None and argv[:1] == options.prompt_words[:1]
+        check_prompt_words(options.prompt_words, is_first=is_first)
     options.given = _given(made, options)
     _check_permissions(made, options)
     _check_names(made, options, "resume", "branch", "session_id")
@@ -105,12 +106,15 @@ def _mistyped_command(argv: list[str]) -> UsageError | None:
 
 
 def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
-    """The flags that environment variables set, of those that the parser knows."""
+    """The flags that environment variables set, of those that the parser knows.
+
+    An empty variable sets nothing: that is how many programs pass on one that they lack.
+    """
     known = made.booleans()
     return [
         flag
         for flag, variable in FLAG_VARIABLES.items()
-        if flag in known and variable in environ and _boolean(environ[variable], variable)
+        if flag in known and environ.get(variable) and _boolean(environ[variable], variable)
     ]
 
 
@@ -349,7 +353,8 @@ def _add_model(made: Parser) -> None:
     add("--allow-unpriced", action="store_true", help="with a budget, use models without a known "
         "price too; their cost is not counted")  # fmt: skip
     add("--max-seconds", type=seconds, metavar="S", help="wall time of the run")
-    add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 10")
+    add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 2 "
+        "in print mode and for Heddle, otherwise 10")  # fmt: skip
     add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N", help="of each answer")
     add("--temperature", type=_temperature, metavar="T", help="from 0 to 2")
     add("--thinking-tokens", type=at_least_0, metavar="N", help="for thinking; 0 turns it off")

@@ -37,6 +37,9 @@ from batten.wiring.spec import SessionSpec
 
 _log = logging.getLogger("batten.cli")
 
+_RETRIES = 2
+"""Of a failed model call, by default: a script that waits hears of an outage within seconds."""
+
 
 def run_print(
     argv: list[str],
@@ -98,6 +101,7 @@ def run_print(
             surface="print",
             own_tools=tuple(tools),
             goes_on=goes_on,
+            usual_retries=_RETRIES,
             alert=None if renderer.shows_alerts else _alert,
         )
         invocation = Invocation(spec, commands, output, people, renderer, guard)

@@ -43,7 +43,7 @@ class Patience(Struct, frozen=True):
 def patience_of(environ: Mapping[str, str]) -> Patience:
     """`BATTEN_STDIN_S` sets how long a pipe is waited for that no other program writes to."""
     text = environ.get(_VARIABLE)
-    if text is None:
+    if not text:
         return Patience()
     seconds = parse_number(text)
     if seconds is None or seconds < 0:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Sequence
-from stat import S_ISCHR, S_ISREG
 
 from batten.cli import COMMANDS
 from batten.cli.parsing import UsageError
@@ -18,8 +17,8 @@ _PREFIX = 3
 def check_prompt_words(words: Sequence[str], *, is_first: bool) -> None:
     """Raise `UsageError` if the words of a prompt without `-p` look like a command.
 
-    One word near a command; any one word in the place of a command (`is_first`) when nothing is
-    piped in; several words if the first is near a command and the others read like its arguments.
+    One word near a command; any one word in the place of a command (`is_first`) that a person
+    types; several words if the first is near a command and the others read like its arguments.
     """
     if not words or words[0] == "-" or re.search(r"\s", words[0]):
         return
@@ -32,7 +31,7 @@ def check_prompt_words(words: Sequence[str], *, is_first: bool) -> None:
     near = nearest(first, COMMANDS)
     if near is not None:
         raise _not_a_command(words, near)
-    if is_first and _nothing_is_piped():
+    if is_first and os.isatty(0) and os.isatty(1):  # elsewhere print mode needs no flag
         raise UsageError(
             f"no command is named {first!r}, and a prompt of one word needs -p: "
             f"batten -p {_quoted(first)}\ntry: batten help"
@@ -82,15 +81,6 @@ def _quoted(text: str) -> str:
     from shlex import quote
 
     return quote(text)
-
-
-def _nothing_is_piped() -> bool:
-    """Whether standard input is a terminal, the null device, an empty file or closed."""
-    try:
-        status = os.fstat(0)
-    except OSError:
-        return True
-    return S_ISCHR(status.st_mode) or (S_ISREG(status.st_mode) and not status.st_size)
 
 
 def _distance(one: str, other: str) -> int:

@@ -22,9 +22,9 @@ def parse_number(text: str) -> float | None:
 
 
 def seconds_of(environ: Mapping[str, str], variable: str, default: float) -> float:
-    """The seconds, above 0, that a variable of the environment sets."""
+    """The seconds, above 0, that a variable of the environment sets; an empty one sets none."""
     text = environ.get(variable)
-    if text is None:
+    if not text:
         return default
     seconds = parse_number(text) or 0.0
     if seconds <= 0:

@@ -35,7 +35,7 @@ class RetryPolicy(Struct, frozen=True):
     max_retries: int = MAX_RETRIES
     """Further attempts after the first."""
     first_delay_s: float = 0.5
-    longest_delay_s: float = 60.0
+    longest_delay_s: float = 30.0
     longest_retry_after_s: float = 60.0
     """Upper limit for a provider's `Retry-After`."""
 

@@ -414,7 +414,8 @@ def _hook_event(fact: facts.HookDispatched | facts.HookCompleted) -> Frame:
     if fact.tool_call_id is not UNSET:
         frame["tool_use_id"] = fact.tool_call_id
     if isinstance(fact, facts.HookCompleted) and fact.detail is not UNSET:
-        frame["hookSpecificOutput"] = fact.detail
+        decided = {"decision": fact.decision} if fact.hook_event == "PreToolUse" else {}
+        frame["hookSpecificOutput"] = {**fact.detail, **decided}
     return frame
 
 

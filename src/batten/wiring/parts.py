@@ -416,8 +416,8 @@ def _limits(config: SandboxConfig) -> Limits:
 
 def _timeouts(environ: Mapping[str, str]) -> Any:
     """How long a model may be silent: `BATTEN_MODEL_TIMEOUT_S` and `BATTEN_MODEL_IDLE_S`."""
-    first = environ.get("BATTEN_MODEL_TIMEOUT_S")
-    idle = environ.get("BATTEN_MODEL_IDLE_S")
+    first = environ.get("BATTEN_MODEL_TIMEOUT_S") or None
+    idle = environ.get("BATTEN_MODEL_IDLE_S") or None
     if first is None and idle is None:
         return None
     from batten.models.http import Timeouts

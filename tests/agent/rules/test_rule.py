@@ -66,9 +66,10 @@ def test_a_rule_that_cannot_apply_is_refused_when_it_is_read(pattern: str) -> No
             "ExitPlanMode",
         ),
         *("Grep(src/**)", "Glob(src/**)", "WebSearch", "TodoWrite", "*", "web_*", "KillShell"),
+        "ReadMemoryTopic",
     ],
 )
-def test_spellings_of_claude_code_are_understood(pattern: str) -> None:
+def test_spellings_of_other_agents_are_understood(pattern: str) -> None:
     rule = parse_rule("deny", pattern)
     assert rule.pattern == pattern
     check_tools([rule])
@@ -79,8 +80,10 @@ def test_spellings_of_claude_code_are_understood(pattern: str) -> None:
     ["Reed(.env)", "Nothing", "bsh(git *)", "read_files", "web", "mcp__", "mcp____x"],
 )
 def test_a_rule_about_no_tool_is_refused(pattern: str) -> None:
-    with pytest.raises(CallerError, match="names no tool"):
-        check_tools([parse_rule("deny", pattern)])
+    for source, code in (("cli", "usage"), ("user", "config")):
+        with pytest.raises(CallerError, match="names no tool") as raised:
+            check_tools([parse_rule("deny", pattern, source)])
+        assert raised.value.code == code
 
 
 @pytest.mark.parametrize("pattern", ["WebFetch(example.com)", "Read(../x)", "mcp__calc(x)"])

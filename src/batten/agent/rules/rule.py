@@ -41,11 +41,12 @@ _ELSEWHERE: dict[str, str] = {
     "LS": "glob",
     **dict.fromkeys(("TaskOutput", "TaskStop", "ExitPlanMode", "EnterPlanMode"), ""),
     **dict.fromkeys(("BashOutput", "KillShell", "KillBash", "SlashCommand", "LSP", "Cd"), ""),
+    "ReadMemoryTopic": "",
     **dict.fromkeys(("ListMcpResourcesTool", "ReadMcpResourceTool", "ToolSearch"), ""),
     **dict.fromkeys(("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "StructuredOutput"), ""),
     **dict.fromkeys(("PowerShell", "EnterWorktree", "ExitWorktree", "Monitor", "CronCreate"), ""),
 }
-"""Tools of Claude Code that are not ours, with the one that does the same. A rule about them holds:
+"""Tools of other agents, with ours that does the same, if any. A rule about them holds:
 there is nothing that it could be held against."""
 
 
@@ -83,17 +84,18 @@ def check_tools(rules: Iterable[Rule], also: Iterable[str] = ()) -> None:
     `also` are names of tools beside our own. Tools of servers are not known before they connect."""
     known = {*_PATHS, *_ADDRESSES, *_NAMES, *also}
     for rule in rules:
+        code = "usage" if rule.source == "cli" else "config"
         try:
             name = read_pattern(rule.pattern).tool
         except CallerError as error:
-            raise CallerError(f"{error} ({rule.source})", code="config") from None
+            raise CallerError(f"{error} ({rule.source})", code=code) from None
         if re.match("mcp__[^_]", name) or name in _ELSEWHERE:
             continue
         if not any(globs.matches(name, each) for each in known):
             raise CallerError(
                 f"permission rule {rule.pattern!r} ({rule.source}) names no tool that there is; "
                 f"write one of: {', '.join(sorted(known))}, or mcp__server__tool",
-                code="config",
+                code=code,
             )
 
 

@@ -13,6 +13,11 @@ from batten.cli import current_directory, ending_signals
 from batten.cli.local import request
 from batten.wiring.home import batten_home
 
+TYPE_CHECKING = False
+"""As in `typing`, which takes long to load."""
+if TYPE_CHECKING:
+    from typing import TextIO
+
 _PATIENCE_S = 2.0
 """How long the service may take to accept; after that this process runs the prompt itself."""
 
@@ -70,12 +75,17 @@ def _parts(argv: list[str]) -> list[bytes]:
     return [
         request.identity(),
         b"%d" % _mask(),
-        b"%s %s" % (sys.stdout.encoding.encode(), sys.stderr.encoding.encode()),
+        b"%s %s" % (_encoding(sys.stdout), _encoding(sys.stderr)),
         b" ".join(b"%d %d" % resource.getrlimit(kind) for kind in range(_LIMITS)),
         b"%d" % len(words),
         *words,
         *(b"%s=%s" % pair for pair in os.environb.items()),
     ]
+
+
+def _encoding(stream: "TextIO | None") -> bytes:
+    """The encoding of a standard stream; empty if it is closed, for which Python has no stream."""
+    return b"" if stream is None else stream.encoding.encode()
 
 
 def _mask() -> int:
@@ -113,7 +123,7 @@ def _wait(connection: socket.socket) -> int:
 
 
 def _lost() -> int:
-    sys.stderr.write(
-        "batten: the service ended while it worked on this run; `batten runs` shows its state\n"
-    )
+    from batten.serve.output import say
+
+    say("batten: the service ended while it worked on this run; `batten runs` shows its state")
     return 1

@@ -271,7 +271,9 @@ class _Adopted:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  # for the life of the process
         out, err = self._encodings
         sys.stdout = open(1, "w", encoding=out, errors="backslashreplace", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding=err, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        sys.stderr = (
+            open(2, "w", encoding=err, errors="backslashreplace", closefd=False) if err else None  # noqa: SIM115
+        )
 
 
 def _pass_signals(connection: socket.socket) -> None:

@@ -41,6 +41,10 @@ class FileLock:
             self._wanted = False
         raise StoreBusy(f"other processes held {self._path} for more than {patience_s:g} s")
 
+    def is_gone(self) -> bool:
+        """Whether the file was removed, and the journal beside it most likely too."""
+        return os.fstat(self._fd).st_nlink == 0
+
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
         with self._mutex:

@@ -226,6 +226,8 @@ class Writer:
             self._lock.acquire(self._patience_s)
             self._locked = True
         try:
+            if self._lock.is_gone():  # a commit to a file without a name succeeds, and is lost
+                raise errors.JournalError(f"the journal in {self._home} was removed")
             batch.begin()
             for job in group:
                 earlier = unheard.of(job.run_id)

@@ -61,6 +61,8 @@ class Ending:
                 self._calls.clear()
             case facts.ErrorUpstream():
                 self._api_status = fact.status
+            case facts.TurnFailed():
+                self._api_status = None if fact.status is UNSET else fact.status
             case facts.AssistantToolCallProposed():
                 name = claude_name(fact.tool_name)
                 self._calls[fact.tool_call_id] = {"tool_name": name, "tool_input": fact.input}
