@@ -272,8 +272,10 @@ def a_complete_text_is_its_deltas_joined(run: Run) -> None:
             case f.AssistantRetracted():
                 deltas.clear()
             case f.TurnFailed():
-                # An interrupted text is complete as far as it came, unless its worker is lost.
-                assert fact.code == "worker_lost" or not any("text" in block[0] for block in deltas)
+                # An interrupted text is complete as far as it came, or taken back. Only a worker
+                # that is lost for good leaves it open.
+                is_lost = fact.code == "worker_lost" and not fact.will_retry
+                assert is_lost or not any("text" in block[0] for block in deltas)
                 deltas.clear()
             case _:
                 pass
