@@ -196,7 +196,8 @@ async def test_tasks_are_listed_by_status_page_by_page(service: Service) -> None
             found += [task["id"] for task in page["data"]]
             if not page.get("has_more"):
                 return found
-            cursor = f"&cursor={quote(page['next_cursor'])}"
+            assert quote(page["next_cursor"], safe="-._~:") == page["next_cursor"]
+            cursor = f"&cursor={page['next_cursor']}"
 
     assert sorted(await listed("failed")) == sorted(run.task_id for run in failed)
     assert sorted(await listed("completed")) == sorted(run.task_id for run in fine)

@@ -38,7 +38,7 @@ async def list_tasks(call: Call) -> Reply:
 
 async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     size = page_size(query.limit, _USUAL, _MOST)
-    after = query.cursor if isinstance(query.cursor, str) else None
+    after = query.cursor.replace("_", " ", 1) if isinstance(query.cursor, str) else None
     status = query.status if isinstance(query.status, str) else None
     page = await service.journal.sessions(after=after, limit=size + 1, status=status)
     made = [await service.task_object(session) for session in page[:size]]
@@ -48,7 +48,8 @@ async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     tasks.sort(key=lambda task: task.updated_at, reverse=True)
     if len(page) <= size:
         return TaskList(data=tasks)
-    return TaskList(data=tasks, has_more=True, next_cursor=page[size - 1].cursor)
+    cursor = page[size - 1].cursor.replace(" ", "_", 1)
+    return TaskList(data=tasks, has_more=True, next_cursor=cursor)
 
 
 async def get_task(call: Call) -> Reply:
