@@ -105,6 +105,11 @@ class Tasks:
         return self._home
 
     @property
+    def base(self) -> SessionSpec:
+        """What the service allows."""
+        return self._base
+
+    @property
     def environ(self) -> Mapping[str, str]:
         """The environment of the service."""
         return self._base.environ

@@ -11,6 +11,7 @@ from batten.contract.envelope import decode
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
 from batten.control.artifacts import Artifacts
+from batten.control.gating import Gating
 from batten.control.patches import Patches
 from batten.control.retention import Retention
 from batten.control.tasks import Tasks
@@ -49,6 +50,7 @@ class Service:
         self.tasks = tasks
         self.fanout = fanout
         self.count_workers = count_workers
+        self.gating = Gating(tasks)
         self.patches = Patches(tasks)
         self.artifacts = Artifacts(tasks, self.patches)
         self.retention = retention

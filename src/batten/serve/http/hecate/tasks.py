@@ -85,7 +85,8 @@ def _origin(call: Call) -> dict[str, str]:
 
 
 async def _queued(service: Service, row: RunRow) -> Reply:
-    run = await service.run_object(row)
+    """The answer of a request that queued a run; a gated command already waits for its approval."""
+    run = await service.run_object(await service.gating.once_asked(row))
     headers = (("x-trace-id", run.trace_id), ("x-span-id", run.root_span_id))
     return Reply(RunReply(run), headers=headers)
 
