@@ -1,12 +1,13 @@
 """Rows for tasks and their runs."""
 
 from batten.contract.ids import SessionId
+from batten.control.tasks import QueuedBy
 from batten.journal.contract import RunRow
 from batten.protocols.hecate import runs as run_types
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.runs import RunList, RunReply
 from batten.protocols.hecate.tasks import CreateTask, TaskList, TaskQuery, TaskReply
-from batten.protocols.hecate.traces import parent_of
+from batten.protocols.hecate.traces import parent_of, state_of
 from batten.protocols.hecate.vocabulary import page_size
 from batten.serve.http.hecate.pages import page_of
 from batten.serve.http.hecate.service import Service
@@ -19,6 +20,7 @@ RUN = f"{TASK}/runs/{{run_id}}"
 _USUAL, _MOST = 50, 200
 _TRACED = (
     ("traceparent", "The span of the caller: the run belongs to its trace."),
+    ("tracestate", "What the caller's tracer says of the trace; kept with `traceparent`."),
     ("X-Trace-Id", "The same without `traceparent`: 32 hexadecimal digits."),
     ("X-Span-Id", "16 hexadecimal digits, with `X-Trace-Id`."),
 )
@@ -73,15 +75,16 @@ async def delete_task(call: Call) -> Reply:
 
 async def start_task(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.start(call.params["task_id"], **_origin(call))
+    row = await service.tasks.start(call.params["task_id"], **_asker(call))
     return await _queued(service, row)
 
 
-def _origin(call: Call) -> dict[str, str]:
+def _asker(call: Call) -> QueuedBy:
     """Who queues a run, and in which trace."""
     names = ("traceparent", "x-trace-id", "x-span-id")
     parent = parent_of(*(call.header(name) for name in names))
-    return {"by": call.principal.name, "traceparent": parent}
+    state = state_of(call.header("traceparent"), call.header("tracestate"))
+    return {"by": call.principal.name, "traceparent": parent, "tracestate": state}
 
 
 async def _queued(service: Service, row: RunRow) -> Reply:
@@ -119,7 +122,7 @@ async def cancel_run(call: Call) -> RunReply:
 
 async def retry_run(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.retry(call.params["task_id"], call.params["run_id"], **_origin(call))
+    row = await service.tasks.retry(call.params["task_id"], call.params["run_id"], **_asker(call))
     return await _queued(service, row)
 
 
@@ -129,7 +132,7 @@ async def resume_run(call: Call) -> Reply:
     row = await service.tasks.resume(
         call.params["task_id"],
         call.params["run_id"],
-        **_origin(call),
+        **_asker(call),
         budget_micros_usd=budget if isinstance(budget, int) and budget else None,
         reason=call.body.reason,
     )
@@ -139,7 +142,7 @@ async def resume_run(call: Call) -> Reply:
 async def continue_run(call: Call) -> Reply:
     service: Service = call.service
     row = await service.tasks.go_on(
-        call.params["task_id"], call.params["run_id"], call.body.prompt, **_origin(call)
+        call.params["task_id"], call.params["run_id"], call.body.prompt, **_asker(call)
     )
     return await _queued(service, row)
 
@@ -150,7 +153,7 @@ async def retry_from_turn(call: Call) -> Reply:
         call.params["task_id"],
         call.params["run_id"],
         call.body.turn,
-        **_origin(call),
+        **_asker(call),
         reason=call.body.reason,
     )
     return await _queued(service, row)
