@@ -6,7 +6,6 @@ from batten.contract import facts as f
 from batten.contract.conversation import ToolCall, ToolResult
 from batten.contract.envelope import decode_fact
 from batten.journal.recorder import whole_fact
-from batten.journal.sqlite import Quotas, SqliteJournal
 
 from .acting import Acting
 from .stage import Stage, bash, call, end, finish, say
@@ -119,15 +118,8 @@ async def test_output_that_is_shown_in_part_is_whole_in_its_artifact(stage: Stag
     assert kept.metadata["truncated"] is False
 
 
-async def test_output_beyond_the_cap_times_the_call_out(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = SqliteJournal.open
-
-    def small(home: str, **more: bool) -> SqliteJournal:
-        return opened(home, quotas=Quotas(artifact_bytes=1000), **more)
-
-    monkeypatch.setattr("batten.journal.sqlite.SqliteJournal.open", small)
+async def test_output_beyond_the_cap_times_the_call_out(stage: Stage) -> None:
+    stage.environ["BATTEN_ARTIFACT_MIB"] = str(1000 / (1 << 20))
     played = await stage.play([bash("head -c 5000 /dev/urandom | base64; exit 3")], [say("done")])
     timed_out = played.one(f.ToolTimedOut)
     assert timed_out.summary == "output cap exceeded"

@@ -153,6 +153,21 @@ async def test_line_30_a_gated_command_runs_once_it_is_approved(tmp_path: Path) 
         assert types.count("tool.invoked") == 1
 
 
+async def test_line_70_a_command_that_writes_more_than_is_kept_times_out(tmp_path: Path) -> None:
+    environ = {"BATTEN_ARTIFACT_MIB": "0.1"}
+    async with serving(tmp_path, "--auto-allow", environ=environ) as service:
+        line = "head -c 200000 /dev/zero | tr '\\0' x"
+        run = await started(service, execution_kind="shell", shell_command=line)
+        assert (await run.ended())["status"] == "failed"
+        events = {event["type"]: event["data"] for event in await run.events()}
+        (kept,) = await service.get(f"{run.path}/artifacts")
+    assert events["run.failed"]["code"] == "output_cap_exceeded"
+    assert events["tool.timed_out"]["summary"] == "output cap exceeded"
+    assert events["tool.shell.exited"]["truncated"] is True
+    assert events["gap.artifact_capped"]["original_size_bytes"] == 200_000
+    assert (kept["size_bytes"], kept["metadata"]["truncated"]) == (104_857, True)
+
+
 async def test_line_32_a_rejected_command_is_cancelled_without_a_step(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         run = await started(service, WAITS, execution_kind="git", git_command="init -q")
