@@ -23,6 +23,7 @@ from batten.serve.http.answers import Answers
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.kept import Kept, size_of
 from batten.serve.http.table import Call, Reply
+from batten.serve.http.waits import Waits
 from batten.session.history import envelopes_of, prompts_of
 
 _MIB = 1 << 20
@@ -45,11 +46,15 @@ class Service:
         fanout: Fanout,
         retention: Retention,
         count_workers: Callable[[], int] = int,
+        waits: Waits | None = None,
     ) -> None:
-        """`count_workers`: how many processes of the service execute runs now."""
+        """`count_workers`: how many processes of the service execute runs now. `waits` ends when
+        the server stops.
+        """
         self.tasks = tasks
         self.fanout = fanout
         self.count_workers = count_workers
+        self.waits = waits or Waits()
         self.gating = Gating(tasks)
         self.patches = Patches(tasks)
         self.artifacts = Artifacts(tasks, self.patches)
