@@ -2019,8 +2019,9 @@ export interface AssistantMessageCompleteData {
 }
 
 /**
- * The model's stream broke off and the call is made again: the turn's texts, thinking and tool
- * calls so far are void. None of the calls was decided on or run.
+ * The model's stream broke off, or its worker was lost or stopped, and the call is made again:
+ * the turn's texts, thinking and tool calls so far are void. None of the calls was decided on or
+ * run.
  */
 export interface AssistantRetractedData {
   turn_index: number;

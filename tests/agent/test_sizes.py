@@ -6,7 +6,6 @@ from batten.contract import facts as f
 from batten.contract.conversation import ToolCall, ToolResult
 from batten.contract.envelope import decode_fact
 from batten.journal.recorder import whole_fact
-from batten.journal.sqlite import Quotas, SqliteJournal
 
 from .acting import Acting
 from .stage import Stage, bash, call, end, finish, say
@@ -109,18 +108,24 @@ async def test_a_long_answer_is_the_joined_deltas(stage: Stage, words: str) -> N
     assert len(played.all(f.AssistantFinalAnswer)) == 1
 
 
-async def test_output_beyond_the_cap_times_the_call_out(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = SqliteJournal.open
+async def test_output_that_is_shown_in_part_is_whole_in_its_artifact(stage: Stage) -> None:
+    played = await stage.play([bash("head -c 600000 /dev/zero | tr '\\0' x")], [say("done")])
+    exited, kept = played.one(f.ToolShellExited), played.one(f.ArtifactCreated)
+    shown = sum(len(chunk.data) for chunk in played.all(f.ToolShellOutputChunk))
+    assert shown < exited.stdout_bytes == kept.size_bytes == 600_000
+    assert exited.truncated
+    assert isinstance(kept.metadata, dict)
+    assert kept.metadata["truncated"] is False
 
-    def small(home: str, **more: bool) -> SqliteJournal:
-        return opened(home, quotas=Quotas(artifact_bytes=1000), **more)
 
-    monkeypatch.setattr("batten.journal.sqlite.SqliteJournal.open", small)
+async def test_output_beyond_the_cap_times_the_call_out(stage: Stage) -> None:
+    stage.environ["BATTEN_ARTIFACT_MIB"] = str(1000 / (1 << 20))
     played = await stage.play([bash("head -c 5000 /dev/urandom | base64; exit 3")], [say("done")])
     timed_out = played.one(f.ToolTimedOut)
     assert timed_out.summary == "output cap exceeded"
     assert "Exited with status 3" in str(timed_out.output)
     assert played.one(f.ToolShellExited).truncated
     assert played.one(f.GapArtifactCapped).kept_bytes == 1000
+    metadata = played.one(f.ArtifactCreated).metadata
+    assert isinstance(metadata, dict)
+    assert metadata["truncated"] is True

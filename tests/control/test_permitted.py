@@ -268,6 +268,23 @@ async def test_line_44_a_blocked_server_is_not_called_and_the_run_goes_on(stage:
             assert ended.result == ("failed" if tool == "die" else "tool_error")
 
 
+@pytest.mark.parametrize(
+    ("tool", "command"), [("add", "/bin/false"), ("nonesuch", sys.executable), ("add", "")]
+)
+async def test_line_44_a_call_of_a_blocked_server_is_blocked_also_if_it_could_not_run(
+    stage: Stage, tool: str, command: str
+) -> None:
+    model = stage.scenario([call(f"mcp__own__{tool}", wrong=True)], [say("done")])
+    blocking = server("block") | ({"command": command} if command else {})
+    async with serving(stage, "--auto-allow") as service:
+        row = await service.run(prompt="go", requested_model=model, mcp_servers=[blocking])
+        assert row.status == "completed"
+        blocked = await service.fact(row.run_id, PolicyToolBlocked)
+        assert (blocked.mcp_server, blocked.mcp_tool, blocked.result) == ("own", tool, "blocked")
+        assert (blocked.kind, blocked.reason) == ("mcp", "approval_policy=block")
+        assert not {"tool.invoked", "tool.failed"} & set(await service.types(row.run_id))
+
+
 async def test_line_45_a_gated_server_waits_before_it_is_called(stage: Stage) -> None:
     model = stage.scenario([call("mcp__own__add", a=1, b=2)], [say("done")])
     async with serving(stage, "--auto-allow") as service:

@@ -47,6 +47,55 @@ async def types(run: Run) -> list[str]:
     return [event["type"] for event in await run.events()]
 
 
+@pytest.mark.parametrize(
+    "asked_for",
+    [
+        {"execution_kind": "shell", "shell_command": "echo ran >> proof"},
+        {"execution_kind": "git", "git_command": "init proof"},
+        {"execution_kind": "file", "file_path": "proof", "file_content": "ran"},
+    ],
+    ids=["shell", "git", "file"],
+)
+async def test_line_30_the_start_of_a_gated_command_answers_that_it_waits(
+    service: Service, asked_for: Json
+) -> None:
+    fields: Json = {"workspace_mode": "in_place", "working_directory": str(service.stage.workspace)}
+    task_id = (await service.post("/tasks", {**asked_for, **fields}))["id"]
+    started: Json = await service.post(f"/tasks/{task_id}/start")
+    assert started["status"] == "awaiting_approval"
+    (approval,) = await service.get(f"/tasks/{task_id}/approvals?status=pending")
+    run = Run(service, task_id, started["id"])
+    await run.resolve(approval["id"], "reject")
+    assert (await run.ended())["status"] == "cancelled"
+    retried: Json = await service.post(f"{run.path}/retry")
+    assert retried["status"] == "awaiting_approval"
+
+
+@pytest.mark.parametrize("permits", [{"allow": ["Bash(echo *)"]}, {"deny": ["Bash"]}])
+async def test_the_start_of_a_command_that_nobody_is_asked_about_does_not_wait(
+    service: Service, permits: Json
+) -> None:
+    asked_for = {"execution_kind": "shell", "shell_command": "echo ran", **permits}
+    task_id = (await service.post("/tasks", asked_for))["id"]
+    started: Json = await service.post(f"/tasks/{task_id}/start")
+    assert started["status"] == "queued"
+    assert "last_error" not in started
+    await Run(service, task_id, started["id"]).ended()
+
+
+async def test_a_command_in_a_workspace_with_broken_settings_is_queued_and_its_run_says_why(
+    service: Service,
+) -> None:
+    settings = service.stage.workspace / ".batten" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text("{")
+    model = service.stage.scenario([say("never")])
+    run = await service.started(model, execution_kind="shell", shell_command="true")
+    ended = await run.ended()
+    assert (ended["status"], ended["outcome"]) == ("failed", "config")
+    assert "settings.json is not JSON" in ended["last_error"]
+
+
 async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     service: Service,
 ) -> None:

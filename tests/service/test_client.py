@@ -43,6 +43,8 @@ async def test_a_run_is_asked_listed_and_read(tmp_path: Path) -> None:
         assert later == events[4:]
         (output,) = await server.artifacts(result.run_id)
         assert await server.body(output.artifact_id) == b"hi\n"
+        assert (await service.ask("DELETE", f"/artifacts/{output.artifact_id}")).status == 204
+        assert await server.artifacts(result.run_id) == []
         with pytest.raises(NotFound):
             await server.run("run_nope")
 
@@ -145,7 +147,7 @@ async def test_without_async_the_same_is_done(service: Service) -> None:
             assert (result.text, server.runs()[0].run_id) == ("Done.", run_id)
             assert server.run(run_id).state == "completed"
             assert b"+one" in server.diff(run_id)
-            patch = next(one for one in server.artifacts(run_id) if one.kind == "patch")
+            (patch,) = server.artifacts(run_id)
             assert server.body(patch.artifact_id) == server.diff(run_id)
             second = server.go_on(run_id, "on")
             server.cancel(second, "enough")

@@ -48,6 +48,21 @@ async def test_reading_commands_show_the_same_as_of_the_journal(tmp_path: Path) 
             assert remote.out or argv == ("requests",)
 
 
+async def test_an_artifact_that_was_deleted_is_listed_and_shown_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--auto-allow") as service:
+        await changed(service)
+        before = (await batten(service, "artifacts", "last", "--json")).lines
+        output = next(one["artifact_id"] for one in before if one["kind"] == "command_output")
+        assert (await service.ask("DELETE", f"/artifacts/{output}")).status == 204
+        for printed in await both(service, "artifacts", "last", "--json"):
+            assert [one["artifact_id"] for one in printed.lines] == [
+                one["artifact_id"] for one in before if one["artifact_id"] != output
+            ]
+        for printed in await both(service, "artifacts", output):
+            assert (printed.code, printed.out) == (66, b"")
+            assert "no artifact is named" in printed.err
+
+
 async def test_a_request_is_listed_and_answered_through_the_service(service: Service) -> None:
     model = service.stage.scenario([bash("echo ran > proof", "c1")], [say("Done."), end()])
     run = await service.started(model)

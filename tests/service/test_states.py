@@ -229,6 +229,25 @@ async def test_a_run_belongs_to_the_trace_of_who_queued_it(
     assert (task["root_trace_id"], task["latest_trace_id"]) == (TRACE, again.headers["x-trace-id"])
 
 
+async def test_a_run_keeps_the_state_of_its_trace(service: Service) -> None:
+    task_id = await service.task(service.stage.scenario([say("Hello."), end()], [say("More.")]))
+    parent, state = f"00-{TRACE}-{SPAN}-01", "vendor=t61rcWkgMzE,other=1"
+    kept: list[str | None] = []
+    path = f"/tasks/{task_id}/start"
+    for headers in (
+        {"traceparent": parent, "tracestate": state},
+        {"traceparent": parent, "tracestate": "no state"},
+        {"X-Trace-Id": TRACE, "tracestate": state},
+    ):
+        answer = await service.ask("POST", path, {"prompt": "more"}, headers)
+        run = Run(service, task_id, answer.json["data"]["id"])
+        await run.ended()
+        [queued] = [event for event in await run.events() if event["type"] == "run.queued"]
+        kept.append(queued["data"].get("identity", {}).get("tracestate"))
+        path = f"{run.path}/continue"
+    assert kept == [state, None, None]
+
+
 @pytest.mark.parametrize(
     "headers",
     [

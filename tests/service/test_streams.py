@@ -233,3 +233,18 @@ async def test_streams_of_sessions_are_in_the_feed_only_by_their_type(
     assert {one["run_id"] for one in everything.json["data"]} == {writer.run_id}
     sessions = await service.ask("GET", "/events?event_type=session.opened")
     assert [one["run_id"] for one in sessions.json["data"]] == [stream]
+
+
+@pytest.mark.own_service
+async def test_a_stop_answers_readers_that_wait(service: Service, writer: Writer) -> None:
+    seen = await writer.begin()
+    paths = (f"{seen.path}/events?wait=60&after_sequence=50", "/events?wait=60&event_type=no.such")
+    async with clients() as opened, asyncio.timeout(PATIENCE_S):
+        waiting = [await opened.connect_to(service.url) for _ in paths]
+        for connection, path in zip(waiting, paths, strict=True):
+            await connection.send(request("GET", f"/hecate/v1{path}"))
+        # Answered in order on one loop: those before have begun.
+        assert (await service.ask("GET", "/system/stats")).status == 200
+        assert await service.stop() == 0
+        answers = [await connection.answer() for connection in waiting]
+    assert [(answer.status, answer.json["data"]) for answer in answers] == [(200, []), (200, [])]

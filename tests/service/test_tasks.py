@@ -9,6 +9,8 @@ import pytest
 
 from tests.service.serving import Json, Run, Service, serving
 
+WAITS = "awaiting_approval"
+
 
 @pytest.fixture(scope="module")
 def flags() -> tuple[str, ...]:
@@ -16,10 +18,10 @@ def flags() -> tuple[str, ...]:
     return ("--auto-allow", "--workers", "2", "--max-runs", "3")
 
 
-async def started(service: Service, **fields: object) -> Run:
+async def started(service: Service, status: str = "queued", **fields: object) -> Run:
     task: Json = await service.post("/tasks", fields)
     run: Json = await service.post(f"/tasks/{task['id']}/start")
-    assert run["status"] == "queued"
+    assert run["status"] == status
     return Run(service, task["id"], run["id"])
 
 
@@ -132,10 +134,11 @@ async def test_health_tells_what_confines_commands(service: Service) -> None:
 async def test_line_30_a_gated_command_runs_once_it_is_approved(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         line = "echo one; read go < gate; echo two"
-        run = await started(service, execution_kind="shell", shell_command=f"mkfifo gate; {line}")
+        line = f"mkfifo gate; {line}"
+        run = await started(service, WAITS, execution_kind="shell", shell_command=line)
         approval = await run.approval()
         assert (approval["kind"], approval["status"]) == ("shell_exec", "pending")
-        assert approval["input"]["command"] == approval["summary"] == f"mkfifo gate; {line}"
+        assert approval["input"]["command"] == approval["summary"] == line
         assert (await run.now())["status"] == "awaiting_approval"
         assert (await run.resolve(approval["id"], "approve")).status == 200
         # What it wrote is seen while it still runs.
@@ -150,9 +153,24 @@ async def test_line_30_a_gated_command_runs_once_it_is_approved(tmp_path: Path) 
         assert types.count("tool.invoked") == 1
 
 
+async def test_line_70_a_command_that_writes_more_than_is_kept_times_out(tmp_path: Path) -> None:
+    environ = {"BATTEN_ARTIFACT_MIB": "0.1"}
+    async with serving(tmp_path, "--auto-allow", environ=environ) as service:
+        line = "head -c 200000 /dev/zero | tr '\\0' x"
+        run = await started(service, execution_kind="shell", shell_command=line)
+        assert (await run.ended())["status"] == "failed"
+        events = {event["type"]: event["data"] for event in await run.events()}
+        (kept,) = await service.get(f"{run.path}/artifacts")
+    assert events["run.failed"]["code"] == "output_cap_exceeded"
+    assert events["tool.timed_out"]["summary"] == "output cap exceeded"
+    assert events["tool.shell.exited"]["truncated"] is True
+    assert events["gap.artifact_capped"]["original_size_bytes"] == 200_000
+    assert (kept["size_bytes"], kept["metadata"]["truncated"]) == (104_857, True)
+
+
 async def test_line_32_a_rejected_command_is_cancelled_without_a_step(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
-        run = await started(service, execution_kind="git", git_command="init -q")
+        run = await started(service, WAITS, execution_kind="git", git_command="init -q")
         approval = await run.approval()
         assert (await run.resolve(approval["id"], "reject", note="no")).status == 200
         ended = await run.ended()
@@ -196,7 +214,8 @@ async def test_tasks_are_listed_by_status_page_by_page(service: Service) -> None
             found += [task["id"] for task in page["data"]]
             if not page.get("has_more"):
                 return found
-            cursor = f"&cursor={quote(page['next_cursor'])}"
+            assert quote(page["next_cursor"], safe="-._~:") == page["next_cursor"]
+            cursor = f"&cursor={page['next_cursor']}"
 
     assert sorted(await listed("failed")) == sorted(run.task_id for run in failed)
     assert sorted(await listed("completed")) == sorted(run.task_id for run in fine)

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.agent.stage import bash, end, say
 from tests.service.crowd import gone, started_at, tree, workers_of
 from tests.service.serving import PATIENCE_S, Json, Run, Service, serving
@@ -73,6 +75,34 @@ async def test_a_stop_lets_short_runs_end_and_code_of_the_directory_is_not_loade
         assert not (tmp_path / "imported").exists()
         await service.start("--workers", "0")
         assert (await run.now())["status"] == "completed"
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_deltas_of_an_answer_that_another_worker_begins_again_are_taken_back(
+    tmp_path: Path, how: str
+) -> None:
+    async with serving(tmp_path, *_FLAGS) as service:
+        run = await service.started(service.stage.scenario([say("slow " * 20, streamMs=60_000)]))
+        await run.until("assistant.text_delta")
+        if how == "stop":
+            assert await service.stop() == 0
+        else:
+            await service.kill()
+        service.stage.scenario([say("quick words"), end()])
+        await service.start()
+        assert (await run.ended())["status"] == "completed"
+        events = await run.events()
+    shown = ""
+    for event in events:
+        if event["type"] == "assistant.text_delta":
+            shown += event["data"]["delta"]
+        elif event["type"] == "assistant.retracted":
+            shown = ""
+    assert shown == "quick words"
+    types = _types(events)
+    failed = types.index("turn.failed")
+    assert types[failed - 1] == "assistant.retracted"
+    assert events[failed]["data"]["will_retry"] is True
 
 
 async def test_a_worker_that_hangs_is_killed_and_its_run_goes_on(tmp_path: Path) -> None:

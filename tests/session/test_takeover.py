@@ -62,7 +62,41 @@ async def test_a_model_call_that_was_cut_off_is_made_again(stage: Stage) -> None
     assert played.ended.answer == "quick words"
     lost = played.one(f.TurnFailed)
     assert (lost.code, lost.will_retry) == ("worker_lost", True)
+    void = played.one(f.AssistantRetracted)
+    assert (void.turn_index, void.tool_call_ids) == (1, [])
+    assert after_the_gap(played)[:5] == [
+        "gap.run_disconnected",
+        "run.started",
+        "assistant.retracted",
+        "turn.failed",
+        "turn.started",
+    ]
     assert [fact.turn_index for fact in played.all(f.TurnStarted)] == [1, 1]
+
+
+async def test_calls_of_an_answer_that_was_cut_off_are_taken_back_with_its_text(
+    stage: Stage,
+) -> None:
+    model = stage.scenario(
+        [say("First."), bash("echo one >> log", "c1"), {"kind": "delay", "ms": 60_000}],
+        [say("never")],
+    )
+    run_id = kill_after(stage, "assistant.tool_call_proposed", "--model", model, *ALLOWED)
+    stage.scenario([say("Once."), bash("echo two >> log", "c2")], [say("done")])
+    played = await go_on(stage, run_id, *ALLOWED)
+    assert played.ended.answer == "done"
+    assert played.one(f.AssistantRetracted).tool_call_ids == ["c1"]
+    assert [fact.tool_call_id for fact in played.all(f.ToolInvoked)] == ["c2"]
+    assert (stage.workspace / "log").read_text() == "two\n"
+
+
+async def test_nothing_is_taken_back_where_no_word_had_come(stage: Stage) -> None:
+    model = stage.scenario([{"kind": "delay", "ms": 60_000}, say("never")])
+    run_id = kill_after(stage, "turn.started", "--model", model)
+    stage.scenario([say("quick words")])
+    played = await go_on(stage, run_id)
+    assert played.ended.answer == "quick words"
+    assert played.all(f.AssistantRetracted) == []
 
 
 async def test_a_new_prompt_ends_the_run_that_was_left_and_knows_what_it_said(

@@ -182,20 +182,28 @@ class ModelCall:
         self._pause_ends = math.inf
         self._meter.record(self._model, "broken")
         await self._afford(following)
-        calls = [str(block.tool_call_id) for block in self._blocks if block.kind == "tool_call"]
         for block in self._blocks:
             if block.kind == "thinking":
                 self._recorder.forget(str(block.sealed_artifact_id))
-        self._recorder.record(
-            facts.AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
-        )
-        self._fact_count += 1
+        self._retract(reason)
         self._attempt += 1
         self._streams.clear()
         self._texts.clear()
         self._open_texts.clear()
         self._call_ids.clear()
         self._blocks, self._content, self._first_at = [], [], None
+
+    def leave(self, reason: str) -> None:
+        """Take back what came of an answer that was cut off: another worker makes the call."""
+        if self._blocks or any(self._texts.values()):
+            self._retract(reason)
+
+    def _retract(self, reason: str) -> None:
+        calls = [str(block.tool_call_id) for block in self._blocks if block.kind == "tool_call"]
+        self._recorder.record(
+            facts.AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
+        )
+        self._fact_count += 1
 
     def _close_texts(self) -> None:
         """Keep the text of blocks that the model did not finish."""

@@ -363,6 +363,29 @@ class Dispatch:
             self._deps.alert(redact_fact(blocked, self._recorder.redactor))
         await self._hooks.permission_denied(turn, ruling.call, decision, blocked)
 
+    async def _is_blocked_unseen(self, call: ToolCall) -> bool:
+        """Block a call that cannot run anyhow, if the rules deny this tool of a server."""
+        server, tool = called_mcp(call.name)
+        denied = None if server is UNSET else self._gate.forbids(call.name)
+        if denied is None:
+            return False
+        self._gate.record(call.id, call.name, denied)
+        await self._recorder.record(
+            facts.PolicyToolBlocked(
+                tool_call_id=call.id,
+                tool_name=call.name,
+                reason=denied.reason,
+                policy_id=denied.decided_by,
+                kind="mcp",
+                mcp_server=server,
+                mcp_tool=tool,
+                result="blocked",
+                output=f"Error: Permission denied: {denied.reason}",
+            )
+        )
+        self.calls_ended += 1
+        return True
+
     def _beginning(self, turn: int, call: HookedCall, proposed: dict[str, Any]) -> list[facts.Fact]:
         """`tool.invoked`, its arguments sealed if they changed and hold secrets; `tool.started`.
 
@@ -435,6 +458,8 @@ class Dispatch:
         self, turn: int, call: ToolCall, kind: ToolKind, text: str, error_kind: str
     ) -> None:
         """Record a call that names no tool or has unfit arguments; the model sees why."""
+        if await self._is_blocked_unseen(call):
+            return
         name, text = canonical(call.name), self._clean(text)
         server, tool = called_mcp(name)
         of_mcp: dict[str, Any] = {} if server is UNSET else {"mcp_server": server, "mcp_tool": tool}

@@ -17,7 +17,7 @@ from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookPoints
 from batten.agent.invoking import invoked_fact
 from batten.agent.live_settings import LiveSettings
-from batten.agent.rules.rule import GRANT, Rule
+from batten.agent.rules.rule import GRANT, Rule, is_about, pattern_of
 from batten.agent.rules.verdict import Decision, decide, may_read
 from batten.contract.conversation import ToolCall
 from batten.contract.cutting import cut
@@ -206,6 +206,17 @@ class Gate:
             mode=self._live_settings.mode,
             workspace=self._deps.workspace_path,
         )
+
+    def forbids(self, name: str) -> Decision | None:
+        """The verdict on a tool that is not there, if a rule denies all its calls."""
+        if self._live_settings.mode in ("bypassPermissions", "disabled"):
+            return None
+        for rule in self._live_settings.rules:
+            is_whole = rule.action == "deny" and pattern_of(rule).subject == "none"
+            if is_whole and is_about(rule, name):
+                reason = rule.reason or f"denied by {rule.pattern}"
+                return Decision("deny", reason, f"rule:{rule.source}:{rule.pattern}")
+        return None
 
     def remedy(self, ruling: Ruling) -> str:
         """The flags that would have allowed a refused call; empty if none would."""

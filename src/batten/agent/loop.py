@@ -40,6 +40,7 @@ _GIVEN_UP = frozenset({"refusal", "filtered", "aborted"})
 """Stop reasons after which the message's calls are not run."""
 _MOST_BLOCKS = 3
 """How often hooks may keep the agent from answering."""
+_CUT_SHORT = "the call was cut short"
 
 
 class Loop:
@@ -183,7 +184,9 @@ class Loop:
             self._fail_turn(turn, "not_retried", halt.message)
             raise
         except asyncio.CancelledError:
-            self._fail_turn(turn, "cut_short", "the call was cut short")
+            if self._hands_over:
+                call.leave(_CUT_SHORT)
+            self._fail_turn(turn, "cut_short", _CUT_SHORT)
             raise
         self._note = asked.done.note
         self._observe(asked, asked.done.stop_reason)

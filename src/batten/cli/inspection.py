@@ -186,6 +186,8 @@ async def print_artifacts(journal: Journal, options: Namespace) -> int:
         return await _print_body(journal, options.name)
     rows = await named_runs(journal, options.name)
     for artifact in [one for row in rows for one in await journal.artifacts(row.run_id)]:
+        if artifact.deleted_at is not None:
+            continue
         if options.json:
             put(msgspec.json.encode(artifact).decode())
         else:
@@ -198,7 +200,7 @@ async def print_artifacts(journal: Journal, options: Namespace) -> int:
 
 async def _print_body(journal: Journal, name: str) -> int:
     artifact = await named_artifact(journal, name)
-    if artifact is None:
+    if artifact is None or artifact.deleted_at is not None:
         raise NotFound(f"no artifact is named {name}; `batten artifacts RUN` lists those of a run")
     if artifact.kind == "sealed":
         raise NotFound(f"{artifact.artifact_id} is sealed: it is never shown")

@@ -72,8 +72,18 @@ class _Requests(Struct, frozen=True):
     data: list[PendingRequest]
 
 
+class _Artifact(ArtifactInfo, frozen=True, kw_only=True):
+    """An artifact as the service lists it."""
+
+    deleted_at: str | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        return self.kind != "sealed" and self.deleted_at is None
+
+
 class _Artifacts(Struct, frozen=True):
-    data: list[ArtifactInfo]
+    data: list[_Artifact]
 
 
 class _Patch(Struct, frozen=True):
@@ -281,8 +291,10 @@ class Server:
         await self._link.post(path, dict[str, Any], {"reason": reason})
 
     async def artifacts(self, run_id: str) -> list[ArtifactInfo]:
+        """What a run produced, the oldest first: without what is sealed, or was deleted."""
         query = {"run_id": run_id}
-        return (await self._link.get(f"{PREFIX}/artifacts", _Artifacts, query)).data
+        found = (await self._link.get(f"{PREFIX}/artifacts", _Artifacts, query)).data
+        return [one for one in found if one.is_readable]
 
     async def body(self, artifact_id: str) -> bytes:
         """The bytes of an artifact."""

@@ -22,6 +22,7 @@ from batten.journal.recorder import redact_fact
 from batten.protocols.hecate.artifacts import CREATED_ONCE, CreateArtifact, is_public
 from batten.protocols.macp.artifacts import ATTACHED
 from batten.redact.redactor import Redactor
+from batten.wiring.quotas import bytes_of
 from batten.workspace.patches import UNDER_REVIEW, encode, readable
 from batten.workspace.patches import metadata as metadata_of
 
@@ -228,14 +229,4 @@ def _clean(redactor: Redactor, asked: CreateArtifact) -> bytes:
 
 def quota_bytes(environ: Mapping[str, str]) -> int:
     """The most bytes of artifacts of a task for a client to add to."""
-    given = environ.get(QUOTA_VARIABLE) or str(_USUAL_QUOTA_MIB)
-    try:
-        mib = float(given)
-    except ValueError:
-        mib = -1.0
-    if not 0 < mib < 2**40:
-        raise CallerError(
-            f"{QUOTA_VARIABLE} is {given[:40]!r}; it must be a number of MiB, such as 100",
-            code="config",
-        )
-    return int(mib * (1 << 20))
+    return bytes_of(environ, QUOTA_VARIABLE, _USUAL_QUOTA_MIB)

@@ -12,6 +12,7 @@ from batten.contract.envelope import decode_fact
 from batten.contract.facts import RunQueued
 from batten.contract.facts.approval import panel_of
 from batten.contract.identity import TRACE_IDS, VARIABLES
+from batten.contract.tracing import identity_in
 from batten.control.reach import check_addresses
 from batten.control.specification import executed, resumed
 from batten.control.supervisor import BEAT_S
@@ -81,6 +82,8 @@ async def _under_callers_span(base: SessionSpec, journal: Journal, row: RunRow) 
         fact = decode_fact(stored.body)
         if isinstance(fact, RunQueued) and fact.traceparent is not UNSET:
             environ["TRACEPARENT"] = fact.traceparent
+            if state := identity_in(fact).get("tracestate"):
+                environ["TRACESTATE"] = state
     return replace(base, environ=environ)
 
 

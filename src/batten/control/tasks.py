@@ -6,6 +6,7 @@ Every function writes facts and returns; nothing here executes a run.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from typing import NotRequired, TypedDict, Unpack
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -72,6 +73,14 @@ class Origin(Struct, frozen=True, kw_only=True):
     """Why a client asked for it."""
 
 
+class QueuedBy(TypedDict):
+    """Who queues a run, and the span that it belongs to, as W3C spells both of its headers."""
+
+    by: str
+    traceparent: NotRequired[str]
+    tracestate: NotRequired[str]
+
+
 class Tasks:
     """The tasks of one journal."""
 
@@ -103,6 +112,11 @@ class Tasks:
     @property
     def home(self) -> str:
         return self._home
+
+    @property
+    def base(self) -> SessionSpec:
+        """What the service allows."""
+        return self._base
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -204,19 +218,17 @@ class Tasks:
                     pass
         return task
 
-    async def start(self, task_id: str, *, by: str, traceparent: str = "") -> RunRow:
+    async def start(self, task_id: str, **asker: Unpack[QueuedBy]) -> RunRow:
         """Queue the first run of a task, or a further one without the history of the others."""
         fresh = self._fresh.take(task_id)
         if fresh is not None:
             session, task = fresh
             # Before its first run nothing about a task can have changed, unless it was deleted.
             with suppress(Conflict, NotFound):
-                return await self._queue(
-                    session, task, _prompt(task), by=by, traceparent=traceparent, is_first=True
-                )
+                return await self._queue(session, task, _prompt(task), asker, is_first=True)
         session = await self.find(task_id)
         task = await self._known(session)
-        return await self._queue(session, task, _prompt(task), by=by, traceparent=traceparent)
+        return await self._queue(session, task, _prompt(task), asker)
 
     async def start_described(
         self,
@@ -224,9 +236,7 @@ class Tasks:
         run_id: RunId,
         session_id: SessionId,
         describe: Callable[[Recorder], None],
-        *,
-        by: str,
-        traceparent: str = "",
+        **asker: Unpack[QueuedBy],
     ) -> RunRow:
         """Create a task in a session and queue its first run, both with these ids.
 
@@ -240,32 +250,25 @@ class Tasks:
         self._fresh.take(session.task_id)
         try:
             return await self._queue(
-                session,
-                task,
-                _prompt(task),
-                by=by,
-                traceparent=traceparent,
-                run_id=run_id,
-                describe=describe,
+                session, task, _prompt(task), asker, run_id=run_id, describe=describe
             )
         except BattenError:
             await self._remove(session)
             raise
 
-    async def retry(self, task_id: str, run_id: str, *, by: str, traceparent: str = "") -> RunRow:
+    async def retry(self, task_id: str, run_id: str, **asker: Unpack[QueuedBy]) -> RunRow:
         """Queue a run from the beginning, with nothing of an ended one."""
         await self._ended(task_id, run_id)
-        return await self.start(task_id, by=by, traceparent=traceparent)
+        return await self.start(task_id, **asker)
 
     async def resume(
         self,
         task_id: str,
         run_id: str,
         *,
-        by: str,
         budget_micros_usd: int | None = None,
-        traceparent: str = "",
         reason: str = "",
+        **asker: Unpack[QueuedBy],
     ) -> RunRow:
         """Go on from the end of a run that failed or was cancelled."""
         row = await self._ended(task_id, run_id)
@@ -278,15 +281,13 @@ class Tasks:
         updates: list[TaskUpdated] = []
         if budget_micros_usd is not None:
             raised = raised_budget(task, budget_micros_usd)
-            updates.append(TaskUpdated(by=by, budget_micros_usd=raised))
+            updates.append(TaskUpdated(by=asker["by"], budget_micros_usd=raised))
         prompt = _CONTINUE if task.execution_kind == "agent_loop" else None
         origin = Origin(run=row, reason=reason)
-        return await self._queue(
-            session, task, prompt, origin, by=by, traceparent=traceparent, updates=updates
-        )
+        return await self._queue(session, task, prompt, asker, origin, updates=updates)
 
     async def go_on(
-        self, task_id: str, run_id: str, prompt: str, *, by: str, traceparent: str = ""
+        self, task_id: str, run_id: str, prompt: str, **asker: Unpack[QueuedBy]
     ) -> RunRow:
         """Continue an ended run with a further prompt."""
         row = await self._ended(task_id, run_id)
@@ -297,8 +298,7 @@ class Tasks:
                 f"{run_id} is of the kind {task.execution_kind}: only an agent's run is continued"
                 " with a prompt; retry or resume it"
             )
-        origin = Origin(run=row)
-        return await self._queue(session, task, prompt, origin, by=by, traceparent=traceparent)
+        return await self._queue(session, task, prompt, asker, Origin(run=row))
 
     async def retry_from_turn(
         self,
@@ -306,9 +306,8 @@ class Tasks:
         run_id: str,
         turn: int,
         *,
-        by: str,
-        traceparent: str = "",
         reason: str = "",
+        **asker: Unpack[QueuedBy],
     ) -> RunRow:
         """Begin again before a turn of an ended run."""
         row = await self._own(task_id, run_id)
@@ -326,7 +325,7 @@ class Tasks:
         session = await self.find(task_id)
         origin = Origin(run=row, until=turns[turn], reason=reason)
         task = await self._known(session)
-        return await self._queue(session, task, None, origin, by=by, traceparent=traceparent)
+        return await self._queue(session, task, None, asker, origin)
 
     async def cancel(self, task_id: str, run_id: str, *, by: str, reason: str = "") -> RunRow:
         """End a run: at once if no worker executes it, else as soon as its worker hears of it.
@@ -406,10 +405,9 @@ class Tasks:
         session: SessionRow,
         task: TaskCreated,
         prompt: str | None,
+        asker: QueuedBy,
         origin: Origin | None = None,
         *,
-        by: str,
-        traceparent: str,
         updates: Sequence[TaskUpdated] = (),
         run_id: RunId | None = None,
         describe: Callable[[Recorder], None] | None = None,
@@ -425,6 +423,9 @@ class Tasks:
             path = origin.run.workspace_path
             spent = await chain_cost(self.journal, origin.run)
         provider, model = self._models.of(session.workspace_path, task)
+        identity = self.identity
+        if state := asker.get("tracestate"):
+            identity = {**identity, "tracestate": state}
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,
@@ -435,9 +436,9 @@ class Tasks:
             prior_cost_micros_usd=UNSET if origin is None else spent,
             executor_type="replay" if provider == "scripted" else "live",
             priority=PRIORITIES.get(task.priority, 0) or UNSET,
-            by=by,
-            traceparent=traceparent or UNSET,
-            identity=self.identity or UNSET,
+            by=asker["by"],
+            traceparent=asker.get("traceparent") or UNSET,
+            identity=identity or UNSET,
         )
         facts: list[RunQueued | RunResumedFromEvent] = [queued]
         if origin is not None:

@@ -24,6 +24,7 @@ from batten.session.requests import cancelled
 
 _MOST_STARTS = 5
 """Without progress between them; then a run is not started again by itself."""
+_LOST_CALL = "the process that made the call is gone"
 
 
 class Holder(Protocol):
@@ -84,6 +85,8 @@ async def take_over(
     closing += await patches_left_open(journal, deps.seal_key, row)
     closing += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
+        if go_on and left.has_streamed:
+            closing.append(_retracted(left.turn, left.proposed))
         closing.append(_lost_turn(left.turn, will_retry=go_on))
 
     def is_void(request: RequestRow) -> bool:
@@ -209,6 +212,10 @@ class _Left:
         self._ended: set[str] = set()
         self.turn: int | None = None
         """The turn whose model call was in progress."""
+        self.has_streamed = False
+        """Whether facts hold a part of the answer to that call."""
+        self.proposed: list[str] = []
+        """Ids of the calls in that part."""
 
     def is_ahead(self, call_id: str) -> bool:
         """Whether a call is still to run. A failed one is not retried by the next worker."""
@@ -223,20 +230,36 @@ class _Left:
                 self._ended.add(fact.tool_call_id)
             case facts.TurnStarted():
                 self.turn = fact.turn_index
+                self._forget_answer()
+            case facts.AssistantRetracted():
+                self._forget_answer()
+            case facts.AssistantTextDelta() | facts.AssistantThinkingDelta():
+                self.has_streamed = True
+            case facts.AssistantToolCallProposed():
+                self.has_streamed = True
+                self.proposed.append(fact.tool_call_id)
             case facts.AssistantMessageComplete() | facts.TurnFailed():
                 self.turn = None
             case _:
                 pass
+
+    def _forget_answer(self) -> None:
+        self.has_streamed, self.proposed = False, []
 
 
 def _started(lease: Lease) -> facts.RunStarted:
     return facts.RunStarted(worker_id=lease.worker_id, lease_until=lease.until)
 
 
+def _retracted(turn: int, tool_call_ids: list[str]) -> facts.AssistantRetracted:
+    """Void the part of an answer that a client may have shown: the call is made again."""
+    return facts.AssistantRetracted(turn_index=turn, reason=_LOST_CALL, tool_call_ids=tool_call_ids)
+
+
 def _lost_turn(turn: int, *, will_retry: bool) -> facts.TurnFailed:
     return facts.TurnFailed(
         turn_index=turn,
         code="worker_lost",
-        message="the process that made the call is gone",
+        message=_LOST_CALL,
         will_retry=will_retry,
     )

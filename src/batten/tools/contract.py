@@ -121,7 +121,9 @@ class ToolContext(Protocol):
         ...
 
 
-class Tool(Protocol):
+class JudgedTool(Protocol):
+    """What rules know of a tool."""
+
     @property
     def spec(self) -> ToolSpec: ...
 
@@ -135,15 +137,17 @@ class Tool(Protocol):
         """The text that permission rules match: a command, a path, a URL. May be empty."""
         ...
 
+
+class Tool(JudgedTool, Protocol):
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         """Run the call. The arguments have passed the schema. A failure that the model should see
         is an output; an exception is a bug. Cancellation ends everything the call started."""
         ...
 
 
-def judged(tool: Tool) -> Tool:
+def judged(tool: JudgedTool) -> JudgedTool:
     """The tool whose rules and hooks hold for this one: the one it stands for, else itself."""
-    stands_for: Tool = getattr(tool, "stands_for", tool)
+    stands_for: JudgedTool = getattr(tool, "stands_for", tool)
     return stands_for
 
 

@@ -274,7 +274,7 @@ class _Execution:
                 truncated=truncated,
             )
         )
-        artifact_id = await self._keep(exit_, truncated)
+        artifact_id = await self._keep(exit_)
         text = _report(
             stdout.head_and_tail(),
             stderr.head_and_tail(),
@@ -307,7 +307,7 @@ class _Execution:
             left_running=self._command.killed,
         )
 
-    async def _keep(self, exit_: Exit, truncated: bool) -> str | None:
+    async def _keep(self, exit_: Exit) -> str | None:
         stdout, stderr = self._streams["stdout"], self._streams["stderr"]
         if not stdout.size and not stderr.size:
             self._body.discard()
@@ -324,7 +324,7 @@ class _Execution:
                 "signal": exit_.signal,
                 "stdout_bytes": stdout.size,
                 "stderr_bytes": stderr.size,
-                "truncated": truncated,
+                "truncated": self._body.refused_bytes > 0,
                 "duration_ms": round((time.monotonic() - self._began) * 1000),
             },
             refused_bytes=self._body.refused_bytes,

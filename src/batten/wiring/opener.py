@@ -43,9 +43,13 @@ class SessionOpener:
         """The store, opened at its first use."""
         if self._journal is None:
             if self.base.save:
-                from batten.journal.sqlite import SqliteJournal
+                from batten.journal.sqlite import Quotas, SqliteJournal
+                from batten.wiring.quotas import ARTIFACT_VARIABLE, USUAL_ARTIFACT_MIB, bytes_of
 
-                self._journal = SqliteJournal.open(self.home, own_process=self._own_process)
+                most = bytes_of(self.base.environ, ARTIFACT_VARIABLE, USUAL_ARTIFACT_MIB)
+                self._journal = SqliteJournal.open(
+                    self.home, own_process=self._own_process, quotas=Quotas(artifact_bytes=most)
+                )
             else:
                 from batten.journal.memory import MemoryJournal
 

@@ -155,6 +155,31 @@ async def test_garbage_is_refused_and_crashes_nothing(server: Toy, body: bytes) 
     assert (await server.ask("GET", "/toy/page")).status == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"text": "a", "colour": None, "size": None}, None),
+        ({"text": None}, "`text` in the body: expected a string, got null"),
+        (
+            {"colour": None, "size": "x", "text": "a"},
+            "`size` in the body: expected an integer, got a string",
+        ),
+        ({"colour": None}, "`text` is missing in the body"),
+    ],
+)
+async def test_a_member_that_is_null_counts_as_left_out(
+    server: Toy, body: dict[str, Any], said: str | None
+) -> None:
+    answer = await server.ask("POST", "/toy/notes", body)
+    assert answer.status == (400 if said else 200)
+    if said:
+        assert answer.error["message"] == said
+
+
+async def test_nulls_in_free_data_stay(server: Toy) -> None:
+    assert (await server.ask("POST", "/toy/any", {"a": None})).json["body"] == {"a": None}
+
+
 async def test_an_optional_body_may_be_empty(server: Toy) -> None:
     assert (await server.ask("POST", "/toy/close")).json["body"] == {"reason": ""}
     assert (await server.ask("POST", "/toy/close", {"reason": "r"})).json["body"] == {"reason": "r"}

@@ -104,6 +104,40 @@ async def test_requests_beyond_the_grace_are_cut(tmp_path: Path) -> None:
         assert [line["message"] for line in logged] == ["1 requests were cut after 0.2 s"]
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a request"])
+async def test_half_a_head_does_not_hold_the_end(tmp_path: Path, beside: bool) -> None:
+    async with program(tmp_path, limits={"grace_s": 1000, "header_timeout_s": 1000}) as server:
+        half, mute, waiting, probe = [await server.connect() for _ in range(4)]
+        await half.send(b"GET /toy/page HTTP/1.1\r\nHost: localh")
+        if beside:
+            await waiting.send(request("GET", "/toy/wait"))
+        assert (await probe.ask("GET", "/toy/page")).status == 200
+        server.process.send_signal(signal.SIGTERM)
+        if beside:
+            assert (await waiting.answer()).error["type"] == "request_timeout"
+        async with asyncio.timeout(PATIENCE_S):
+            assert await half.reader.read() == b""
+            assert await mute.reader.read() == b""
+        assert (await ended(server.process))[:2] == (0, "closed\n")
+
+
+async def test_an_answer_that_is_read_slowly_is_whole_though_half_a_head_is_cut(
+    tmp_path: Path,
+) -> None:
+    async with program(tmp_path, limits={"grace_s": 1000, "header_timeout_s": 1000}) as server:
+        slow, half = await server.connect(), await server.connect()
+        await half.send(b"GET /toy/page HTTP/1.1\r\nHost: localh")
+        await slow.send(request("GET", "/toy/large"))
+        status, headers = await slow.head()
+        assert status == 200
+        server.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await half.reader.read() == b""
+            whole = await slow.reader.readexactly(int(headers["content-length"]))
+        assert whole == b"x" * (64 << 20)
+        assert (await ended(server.process))[:2] == (0, "closed\n")
+
+
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with program(tmp_path, limits={"grace_s": 1000}) as server:
         waiting, probe = await server.connect(), await server.connect()

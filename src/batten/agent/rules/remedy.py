@@ -12,7 +12,7 @@ from batten.agent.rules.rule import Rule
 from batten.agent.rules.shell import SimpleCommand, name_set
 from batten.agent.rules.verdict import Decision, Mode, decide
 from batten.contract.errors import CallerError
-from batten.tools.contract import Tool, judged
+from batten.tools.contract import JudgedTool, judged
 
 _PLAIN = re.compile(r"[\w./:@%+,-]+", re.ASCII)
 """Words that mean themselves in a shell and in a pattern."""
@@ -28,7 +28,7 @@ _MOST_COMMANDS = 8
 
 
 def allowing_flags(
-    tool: Tool,
+    tool: JudgedTool,
     arguments: dict[str, Any],
     decision: Decision,
     *,
@@ -62,7 +62,7 @@ def allowing_flags(
 
 
 def _allow_flags(
-    tool: Tool, arguments: dict[str, Any], verdict: Callable[[Sequence[Rule]], str]
+    tool: JudgedTool, arguments: dict[str, Any], verdict: Callable[[Sequence[Rule]], str]
 ) -> str:
     for patterns in _proposals(tool, arguments):
         added = [Rule("allow", pattern) for pattern in patterns]
@@ -79,7 +79,7 @@ def _allow_flags(
     return ""
 
 
-def _proposals(tool: Tool, arguments: dict[str, Any]) -> Iterator[list[str]]:
+def _proposals(tool: JudgedTool, arguments: dict[str, Any]) -> Iterator[list[str]]:
     name, subject = tool.spec.name, tool.subject(arguments)
     if tool.kind == "shell":
         yield from ([f"{name}({each})" for each in line] for line in _of_command(subject))

@@ -19,7 +19,7 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.policy import Verdict
 from batten.tools.aliases import arguments as canonical_arguments
 from batten.tools.aliases import canonical
-from batten.tools.contract import Tool
+from batten.tools.contract import JudgedTool
 
 GRANT = "grant"
 """The source of rules that an answer made: they allow what was asked, and nothing beside it."""
@@ -180,7 +180,7 @@ def is_about(rule: Rule, tool: str) -> bool:
     return forbids and read.subject == "address" and {read.tool, tool} <= _ADDRESSES
 
 
-def may_match(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
+def may_match(rule: Rule, tool: JudgedTool, arguments: dict[str, Any], workspace: str = "") -> bool:
     """Whether a rule is about this call, or about a command that cannot be seen for certain."""
     read = pattern_of(rule)
     if tool.kind == "shell" and read.subject == "command" and not _named(read.rest, tool):
@@ -195,7 +195,7 @@ def _contained(pattern: str) -> str:
     return f"*{pattern[1:]}*" if pattern.startswith("~") else pattern
 
 
-def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
+def matches(rule: Rule, tool: JudgedTool, arguments: dict[str, Any], workspace: str = "") -> bool:
     """Whether a rule is about this call for certain.
 
     Of several files or commands all must be allowed, and one is enough to be denied.
@@ -236,7 +236,7 @@ def _never(path: str) -> bool:
 
 
 def _matches_subject(
-    rule: Rule, tool: Tool, read: RulePattern, subject: str, workspace: str
+    rule: Rule, tool: JudgedTool, read: RulePattern, subject: str, workspace: str
 ) -> bool:
     forbids = rule.action != "allow"
     pattern = read.rest.strip()
@@ -252,7 +252,7 @@ def _matches_subject(
 
 
 def _matches_paths(
-    pattern: str, tool: Tool, subject: str, workspace: str, *, forbids: bool
+    pattern: str, tool: JudgedTool, subject: str, workspace: str, *, forbids: bool
 ) -> bool:
     from batten.agent.rules.paths import matches_path
 
@@ -269,7 +269,7 @@ def _worded(pattern: str) -> str:
     return pattern[:-2] + "*" if pattern.endswith(":*") else pattern
 
 
-def _named(rest: str, tool: Tool) -> list[tuple[str, str]]:
+def _named(rest: str, tool: JudgedTool) -> list[tuple[str, str]]:
     """`key=glob` pairs, if every key is an argument of the tool; keys may have other names."""
     known = tool.spec.parameters.get("properties", {})
     named: list[tuple[str, str]] = []
@@ -284,7 +284,7 @@ def _named(rest: str, tool: Tool) -> list[tuple[str, str]]:
 
 
 def _matches_value(
-    rule: Rule, tool: Tool, arguments: dict[str, Any], dotted: str, glob: str, workspace: str
+    rule: Rule, tool: JudgedTool, arguments: dict[str, Any], dotted: str, glob: str, workspace: str
 ) -> bool:
     """An argument as a rule sees it. A file is what it resolves to, however it was spelled."""
     if dotted == "command" and tool.kind == "shell":

@@ -16,7 +16,7 @@ from batten.agent.rules.reading import Reading, reading
 from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
 from batten.agent.rules.shell import HOLE, NAMES, name_set
 from batten.contract.facts.policy import Verdict
-from batten.tools.contract import Tool
+from batten.tools.contract import JudgedTool
 
 _WRITERS = name_set(
     "cp mv rm rmdir mkdir touch tee ln install truncate dd sed perl chmod chown chgrp patch "
@@ -36,7 +36,7 @@ class ShellVerdict(Struct, frozen=True):
 
 
 def shell_verdict(
-    tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str
+    tool: JudgedTool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str
 ) -> ShellVerdict | None:
     """What rules say of a command line; None if none has a pattern, and it need not be read."""
     own = [rule for rule in rules if is_about(rule, tool.spec.name)]
@@ -72,7 +72,7 @@ def shell_verdict(
     return _allowed(tool, arguments, own, paths, line, workspace)
 
 
-def _pattern(rule: Rule, tool: Tool, arguments: dict[str, Any]) -> str | None:
+def _pattern(rule: Rule, tool: JudgedTool, arguments: dict[str, Any]) -> str | None:
     """The pattern of a rule about commands; None if it has none, or is about other arguments."""
     read = pattern_of(rule)
     if read.subject == "none" or not is_about(rule, tool.spec.name):
@@ -88,7 +88,7 @@ def _pattern(rule: Rule, tool: Tool, arguments: dict[str, Any]) -> str | None:
 
 
 def _allowed(
-    tool: Tool,
+    tool: JudgedTool,
     arguments: dict[str, Any],
     own: Sequence[Rule],
     paths: Sequence[Rule],

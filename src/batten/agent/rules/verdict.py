@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from batten.agent.rules.rule import GRANT, Rule, is_about, matches, may_match, pattern_of
 from batten.contract.facts.policy import Verdict
-from batten.tools.contract import Tool, judged
+from batten.tools.contract import JudgedTool, judged
 
 Mode = Literal["default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions", "disabled"]
 MODES: tuple[Mode, ...] = (
@@ -67,7 +67,7 @@ class _Found(Struct, frozen=True):
 
 
 def decide(
-    tool: Tool,
+    tool: JudgedTool,
     arguments: dict[str, Any],
     *,
     rules: Sequence[Rule],
@@ -111,7 +111,7 @@ def decide(
 def _panel(
     by: Rule | None,
     rules: Sequence[Rule],
-    tool: Tool,
+    tool: JudgedTool,
     arguments: dict[str, Any],
     workspace: str,
 ) -> str:
@@ -125,7 +125,9 @@ def _panel(
     return by.panel
 
 
-def _found(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str) -> _Found:
+def _found(
+    tool: JudgedTool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str
+) -> _Found:
     if tool.kind == "shell":
         if any(_reads_commands(rule, tool) for rule in rules):
             from batten.agent.rules.shell_verdict import shell_verdict
@@ -142,13 +144,13 @@ def _found(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspa
     return _Found(usual.action, usual)
 
 
-def _reads_commands(rule: Rule, tool: Tool) -> bool:
+def _reads_commands(rule: Rule, tool: JudgedTool) -> bool:
     """Whether a command line must be read to know what a rule says of it."""
     subject = pattern_of(rule).subject
     return subject == "path" or (subject != "none" and is_about(rule, tool.spec.name))
 
 
-def _changes(tool: Tool, arguments: dict[str, Any]) -> bool:
+def _changes(tool: JudgedTool, arguments: dict[str, Any]) -> bool:
     """Whether the call may leave something outside the run other than it was."""
     if tool.kind == "http":
         return arguments.get("method", "GET") not in _READING_METHODS
@@ -156,7 +158,7 @@ def _changes(tool: Tool, arguments: dict[str, Any]) -> bool:
 
 
 def _guard(
-    tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], by: Rule | None, mode: Mode
+    tool: JudgedTool, arguments: dict[str, Any], rules: Sequence[Rule], by: Rule | None, mode: Mode
 ) -> Decision | None:
     """A question, if the call writes a file that needs a rule of its own and has none."""
     if mode == "dontAsk" or (by is not None and by.source == AUTO_ALLOW):
@@ -170,7 +172,7 @@ def _guard(
     return Decision("ask", reason, "rule:default:guarded")
 
 
-def _guarded(tool: Tool, arguments: dict[str, Any]) -> list[str]:
+def _guarded(tool: JudgedTool, arguments: dict[str, Any]) -> list[str]:
     if tool.kind == "shell":
         from batten.agent.rules.paths import may_be_guarded
 

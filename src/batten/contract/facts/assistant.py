@@ -120,8 +120,9 @@ class AssistantMessageComplete(Fact, frozen=True):
 
 
 class AssistantRetracted(Fact, frozen=True):
-    """The model's stream broke off and the call is made again: the turn's texts, thinking and tool
-    calls so far are void. None of the calls was decided on or run."""
+    """The model's stream broke off, or its worker was lost or stopped, and the call is made again:
+    the turn's texts, thinking and tool calls so far are void. None of the calls was decided on or
+    run."""
 
     TYPE = "assistant.retracted"
     turn_index: int

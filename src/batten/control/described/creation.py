@@ -199,6 +199,7 @@ class DescribedRuns:
             described.record,
             by=asker.by,
             traceparent=asker.traceparent,
+            tracestate=asker.tracestate,
         )
 
     async def _create_waiting_run(

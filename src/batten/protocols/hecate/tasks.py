@@ -208,11 +208,12 @@ class TaskList(
 TaskCursor = Annotated[
     str,
     Meta(
-        pattern=rf"^[0-9T:.Z-]{{1,40}} [!-~]{{1,200}}{END}",
+        pattern=rf"^[0-9T:.Z-]{{1,40}}_[!-~]{{1,200}}{END}",
         extra={"expected": "the next_cursor of a page"},
     ),
 ]
-"""When the last task of a page was updated, and its session."""
+"""When the last task of a page was updated, and its session; no character needs an escape in an
+address."""
 
 
 class TaskQuery(Struct, frozen=True, kw_only=True):

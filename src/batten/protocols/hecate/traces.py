@@ -3,7 +3,7 @@
 import re
 
 from batten.contract import tracing
-from batten.contract.tracing import TraceParent, parse_traceparent
+from batten.contract.tracing import TraceParent, parse_traceparent, tracestate_of
 
 _TRACE = re.compile(r"[0-9a-f]{32}")
 _SPAN = re.compile(r"[0-9a-f]{16}")
@@ -23,6 +23,11 @@ def parent_of(traceparent: str | None, trace_id: str | None, span_id: str | None
     if _SPAN.fullmatch(span) is None or not int(span, 16):
         span = span_of(trace)  # the caller did not name its span
     return str(TraceParent(trace, span))
+
+
+def state_of(traceparent: str | None, tracestate: str | None) -> str:
+    """What a caller's `tracestate` says; it counts beside a `traceparent` only."""
+    return tracestate_of(tracestate or "") if parse_traceparent(traceparent or "") else ""
 
 
 def trace_of(run_id: str, traceparent: str) -> str:

@@ -44,6 +44,7 @@ from batten.serve.http.table import (
     Surface,
 )
 from batten.serve.http.validation import check_content_type, json_reader, query_reader
+from batten.serve.http.waits import Waits
 
 _log = logging.getLogger("batten.http")
 _encode = msgspec.json.Encoder().encode
@@ -103,12 +104,15 @@ class App:
         limits: Limits | None = None,
         metrics: Metrics | None = None,
         writing: Writing | None = None,
+        waits: Waits | None = None,
     ) -> None:
-        """`writing` is told of each request that may change something."""
+        """`writing` is told of each request that may change something. `waits` are ended when the
+        server stops."""
         self.surfaces = tuple(surfaces)
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
         self.streams = Streams(self.limits)
+        self._waits = waits or Waits()
         self._deadlines = Deadlines()
         self._rate = RateLimit(self.limits)
         self._router: Router[_Row] = Router()
@@ -152,8 +156,9 @@ class App:
                     task.cancel()
 
     def close(self) -> None:
-        """End all streams and begin no others. Requests go on."""
+        """End all streams and waits, and begin no others. Requests go on."""
         self.streams.close()
+        self._waits.end()
 
     def abort(self) -> int:
         """Cancel the requests in work; returns how many there were."""

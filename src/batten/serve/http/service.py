@@ -27,6 +27,7 @@ from batten.serve.http.rows import rows
 from batten.serve.http.sink_gauges import SinkGauges
 from batten.serve.http.sinks.service import SinkService
 from batten.serve.http.system import Check, System, with_system
+from batten.serve.http.waits import Waits
 from batten.sinks.process import SinkProcess
 from batten.wiring.opener import SessionOpener
 
@@ -110,11 +111,12 @@ async def service(
             duties = [group.create_task(part.run()) for part in parts]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
-                served = Service(tasks, fanout, retention, lambda: len(supervisor.pids))
+                waits = Waits()
+                served = Service(tasks, fanout, retention, lambda: len(supervisor.pids), waits)
                 served.recorder = telling
                 others = (rows(opener.journal), *plane.surfaces())
                 surfaces = with_system([hecate(served), *others], system)
-                app = App(surfaces, limits=limits, metrics=metrics, writing=gathering)
+                app = App(surfaces, limits=limits, metrics=metrics, writing=gathering, waits=waits)
                 PlaneGauges(counts, plane.runs.watch, app.streams, sink_gauges).add_to(metrics)
                 yield app
             finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from msgspec import UNSET, Struct
 
@@ -46,19 +46,18 @@ async def run_events(call: Call) -> Reply | Stream:
     limit = page_size(query.limit, _MOST, _MOST)
     page = await service.journal.read(row.run_id, after=start.after, limit=limit)
     if not page and query.wait is not UNSET and row.outcome is None:
-        page = await _first(service.journal.follow(row.run_id, after=start.after), query.wait)
+        following = service.journal.follow(row.run_id, after=start.after)
+        page = await _first(following, service.waits.at_most(query.wait))
     return Reply(streams.event_list(page[:limit]))
 
 
-async def _first(pages: AsyncGenerator[list[Stored], None], seconds: float) -> list[Stored]:
-    """The first page within this time; empty if none comes."""
-    async with aclosing(pages):
-        try:
-            async with asyncio.timeout(seconds):
-                async for page in pages:
-                    return page
-        except TimeoutError:
-            pass
+async def _first(
+    pages: AsyncGenerator[list[Stored], None], wait: AbstractAsyncContextManager[None]
+) -> list[Stored]:
+    """The first page while the wait lasts; empty if none comes."""
+    async with aclosing(pages), wait:
+        async for page in pages:
+            return page
     return []
 
 
@@ -118,7 +117,8 @@ async def feed(call: Call) -> Reply:
     if not found and is_end and query.wait is UNSET:
         return Reply(streams.feed_list([]))
     if not found and query.wait is not UNSET:
-        found, position = await _first_of_feed(service.journal, chosen, position, query.wait)
+        wait = service.waits.at_most(query.wait)
+        found, position = await _first_of_feed(service.journal, chosen, position, wait)
     if len(found) > limit:
         found = found[:limit]
         position = found[-1].position
@@ -165,18 +165,19 @@ async def _stretch(
 
 
 async def _first_of_feed(
-    journal: Journal, chosen: streams.FeedFilter, position: int, seconds: float
+    journal: Journal,
+    chosen: streams.FeedFilter,
+    position: int,
+    wait: AbstractAsyncContextManager[None],
 ) -> tuple[list[StoredLike], int]:
-    """The next events of the feed within this time, and the position up to which they are all."""
-    async with aclosing(journal.follow_feed(after=position)) as pages:
-        try:
-            async with asyncio.timeout(seconds):
-                async for page in pages:
-                    position = page[-1].position
-                    if found := chosen.select(page):
-                        return found, position
-        except TimeoutError:
-            pass
+    """The next events of the feed while the wait lasts, and the position up to which they are
+    all.
+    """
+    async with aclosing(journal.follow_feed(after=position)) as pages, wait:
+        async for page in pages:
+            position = page[-1].position
+            if found := chosen.select(page):
+                return found, position
     return [], position
 
 

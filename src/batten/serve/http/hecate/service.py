@@ -11,6 +11,7 @@ from batten.contract.envelope import decode
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
 from batten.control.artifacts import Artifacts
+from batten.control.gating import Gating
 from batten.control.patches import Patches
 from batten.control.retention import Retention
 from batten.control.tasks import Tasks
@@ -22,6 +23,7 @@ from batten.serve.http.answers import Answers
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.kept import Kept, size_of
 from batten.serve.http.table import Call, Reply
+from batten.serve.http.waits import Waits
 from batten.session.history import envelopes_of, prompts_of
 
 _MIB = 1 << 20
@@ -44,11 +46,16 @@ class Service:
         fanout: Fanout,
         retention: Retention,
         count_workers: Callable[[], int] = int,
+        waits: Waits | None = None,
     ) -> None:
-        """`count_workers`: how many processes of the service execute runs now."""
+        """`count_workers`: how many processes of the service execute runs now. `waits` ends when
+        the server stops.
+        """
         self.tasks = tasks
         self.fanout = fanout
         self.count_workers = count_workers
+        self.waits = waits or Waits()
+        self.gating = Gating(tasks)
         self.patches = Patches(tasks)
         self.artifacts = Artifacts(tasks, self.patches)
         self.retention = retention

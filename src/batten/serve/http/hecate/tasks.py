@@ -1,12 +1,13 @@
 """Rows for tasks and their runs."""
 
 from batten.contract.ids import SessionId
+from batten.control.tasks import QueuedBy
 from batten.journal.contract import RunRow
 from batten.protocols.hecate import runs as run_types
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.runs import RunList, RunReply
 from batten.protocols.hecate.tasks import CreateTask, TaskList, TaskQuery, TaskReply
-from batten.protocols.hecate.traces import parent_of
+from batten.protocols.hecate.traces import parent_of, state_of
 from batten.protocols.hecate.vocabulary import page_size
 from batten.serve.http.hecate.pages import page_of
 from batten.serve.http.hecate.service import Service
@@ -19,6 +20,7 @@ RUN = f"{TASK}/runs/{{run_id}}"
 _USUAL, _MOST = 50, 200
 _TRACED = (
     ("traceparent", "The span of the caller: the run belongs to its trace."),
+    ("tracestate", "What the caller's tracer says of the trace; kept with `traceparent`."),
     ("X-Trace-Id", "The same without `traceparent`: 32 hexadecimal digits."),
     ("X-Span-Id", "16 hexadecimal digits, with `X-Trace-Id`."),
 )
@@ -38,7 +40,7 @@ async def list_tasks(call: Call) -> Reply:
 
 async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     size = page_size(query.limit, _USUAL, _MOST)
-    after = query.cursor if isinstance(query.cursor, str) else None
+    after = query.cursor.replace("_", " ", 1) if isinstance(query.cursor, str) else None
     status = query.status if isinstance(query.status, str) else None
     page = await service.journal.sessions(after=after, limit=size + 1, status=status)
     made = [await service.task_object(session) for session in page[:size]]
@@ -48,7 +50,8 @@ async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     tasks.sort(key=lambda task: task.updated_at, reverse=True)
     if len(page) <= size:
         return TaskList(data=tasks)
-    return TaskList(data=tasks, has_more=True, next_cursor=page[size - 1].cursor)
+    cursor = page[size - 1].cursor.replace(" ", "_", 1)
+    return TaskList(data=tasks, has_more=True, next_cursor=cursor)
 
 
 async def get_task(call: Call) -> Reply:
@@ -72,19 +75,21 @@ async def delete_task(call: Call) -> Reply:
 
 async def start_task(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.start(call.params["task_id"], **_origin(call))
+    row = await service.tasks.start(call.params["task_id"], **_asker(call))
     return await _queued(service, row)
 
 
-def _origin(call: Call) -> dict[str, str]:
+def _asker(call: Call) -> QueuedBy:
     """Who queues a run, and in which trace."""
     names = ("traceparent", "x-trace-id", "x-span-id")
     parent = parent_of(*(call.header(name) for name in names))
-    return {"by": call.principal.name, "traceparent": parent}
+    state = state_of(call.header("traceparent"), call.header("tracestate"))
+    return {"by": call.principal.name, "traceparent": parent, "tracestate": state}
 
 
 async def _queued(service: Service, row: RunRow) -> Reply:
-    run = await service.run_object(row)
+    """The answer of a request that queued a run; a gated command already waits for its approval."""
+    run = await service.run_object(await service.gating.once_asked(row))
     headers = (("x-trace-id", run.trace_id), ("x-span-id", run.root_span_id))
     return Reply(RunReply(run), headers=headers)
 
@@ -117,7 +122,7 @@ async def cancel_run(call: Call) -> RunReply:
 
 async def retry_run(call: Call) -> Reply:
     service: Service = call.service
-    row = await service.tasks.retry(call.params["task_id"], call.params["run_id"], **_origin(call))
+    row = await service.tasks.retry(call.params["task_id"], call.params["run_id"], **_asker(call))
     return await _queued(service, row)
 
 
@@ -127,7 +132,7 @@ async def resume_run(call: Call) -> Reply:
     row = await service.tasks.resume(
         call.params["task_id"],
         call.params["run_id"],
-        **_origin(call),
+        **_asker(call),
         budget_micros_usd=budget if isinstance(budget, int) and budget else None,
         reason=call.body.reason,
     )
@@ -137,7 +142,7 @@ async def resume_run(call: Call) -> Reply:
 async def continue_run(call: Call) -> Reply:
     service: Service = call.service
     row = await service.tasks.go_on(
-        call.params["task_id"], call.params["run_id"], call.body.prompt, **_origin(call)
+        call.params["task_id"], call.params["run_id"], call.body.prompt, **_asker(call)
     )
     return await _queued(service, row)
 
@@ -148,7 +153,7 @@ async def retry_from_turn(call: Call) -> Reply:
         call.params["task_id"],
         call.params["run_id"],
         call.body.turn,
-        **_origin(call),
+        **_asker(call),
         reason=call.body.reason,
     )
     return await _queued(service, row)
