@@ -424,8 +424,8 @@ class Tasks:
             spent = await chain_cost(self.journal, origin.run)
         provider, model = self._models.of(session.workspace_path, task)
         identity = self.identity
-        if state := asker.get("tracestate"):
-            identity = {**identity, "tracestate": state}
+        if tracestate := asker.get("tracestate"):
+            identity = {**identity, "tracestate": tracestate}
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,
