@@ -1,4 +1,4 @@
-"""A budget that could not be kept is refused before anything is paid for."""
+"""Models without a known price beside a budget: used with a warning, or refused where told to."""
 
 import subprocess
 
@@ -28,14 +28,14 @@ def priced(shell: Shell) -> None:
         ["--model", "anthropic/m", "--fallback-model", "anthropic/unheard-of"],
     ],
 )
-def test_a_budget_refuses_a_model_without_a_price_before_any_call(
+def test_a_budget_that_must_be_kept_refuses_a_model_without_a_price_before_any_call(
     shell: Shell, flags: list[str]
 ) -> None:
     with serving(shell, [answer(anthropic_turn("x"))]) as server:
-        said = shell("-p", "go", *flags, *BUDGET, "--output-format", "json")
+        said = shell("-p", "go", *flags, *BUDGET, "--require-price", "--output-format", "json")
         assert server.requests == []
     assert (said.code, said.result["outcome"], said.result["subtype"]) == (78, "config", "error")
-    for words in ("anthropic/unheard-of", "--allow-unpriced", "BATTEN_PRICES"):
+    for words in ("anthropic/unheard-of", "--require-price", "BATTEN_PRICES"):
         assert words in said.err
     assert shell.run_ids() == []
 
@@ -48,15 +48,16 @@ def allowed(shell: Shell, *flags: str) -> bool:
     return said.code == 0
 
 
-def test_a_flag_a_variable_or_a_setting_allows_it(shell: Shell) -> None:
-    assert allowed(shell, "--allow-unpriced")
-    on, off = (msgspec.json.encode({"allow_unpriced": value}).decode() for value in (True, False))
-    assert allowed(shell, "--settings", on)
-    assert not allowed(shell, "--settings", off)
-    assert allowed(shell, "--settings", off, "--allow-unpriced")
-    shell.set(BATTEN_ALLOW_UNPRICED="1")
+def test_a_flag_a_variable_or_a_setting_refuses_it(shell: Shell) -> None:
     assert allowed(shell)
-    assert not allowed(shell, "--allow-unpriced=no")
+    assert not allowed(shell, "--require-price")
+    on, off = (msgspec.json.encode({"require_price": value}).decode() for value in (True, False))
+    assert not allowed(shell, "--settings", on)
+    assert allowed(shell, "--settings", off)
+    assert not allowed(shell, "--settings", off, "--require-price")
+    shell.set(BATTEN_REQUIRE_PRICE="1")
+    assert not allowed(shell)
+    assert allowed(shell, "--require-price=no")
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,12 @@ def test_a_run_that_goes_on_keeps_the_model_it_was_allowed(shell: Shell) -> None
     with serving(shell, [answer(anthropic_turn("", calls)), answer(anthropic_turn("x"))]) as server:
         env = {**environment(stage), **server.environ()}
         with subprocess.Popen(
-            [BATTEN, "-p", "go", *flags, "--allow-unpriced", "--sandbox", "none",
+            [BATTEN, "-p", "go", *flags, "--sandbox", "none",
              "--output-format", "events"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, cwd=stage.workspace,
         ) as process:  # fmt: skip
             run_id = until(process, "tool.shell.command")
             process.kill()
-        said = shell("-p", "--resume", run_id, "--sandbox", "none")
+        on = msgspec.json.encode({"require_price": True}).decode()
+        said = shell("-p", "--resume", run_id, "--sandbox", "none", "--settings", on)
         assert (said.code, said.out) == (0, b"x\n")

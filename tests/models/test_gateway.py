@@ -23,7 +23,7 @@ LAUNCHED = {
 
 async def ask(stage: Stage, *flags: str) -> str:
     """One run to its end; the id of the newest."""
-    said = ("-p", "a secret plan", "--sandbox", "none", "--allow-unpriced", "--auto-allow")
+    said = ("-p", "a secret plan", "--sandbox", "none", "--auto-allow")
     ended = await asyncio.to_thread(batten, stage, *said, *flags)
     assert ended.returncode == 0, ended.stderr.decode()
     listed = await asyncio.to_thread(batten, stage, "runs", "--json")

@@ -56,7 +56,7 @@ FLAG_VARIABLES = {
     f"--{name}": f"BATTEN_{name.upper().replace('-', '_')}"
     for name in (
         *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
-        *("no-sub-agent", "verbose", "debug", "allow-unpriced"),
+        *("no-sub-agent", "verbose", "debug", "require-price"),
     )
 }
 """Flags that a variable can set too: `BATTEN_NO_HOOKS=1`."""

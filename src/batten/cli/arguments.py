@@ -350,8 +350,8 @@ def _add_model(made: Parser) -> None:
         help="the next one if a model fails; may be repeated")  # fmt: skip
     add("--max-turns", type=at_least_0, metavar="N", help="model calls with their tools")
     add("--max-budget-usd", type=_dollars, metavar="USD", help="cost of all runs of this call")
-    add("--allow-unpriced", action="store_true", help="with a budget, use models without a known "
-        "price too; their cost is not counted")  # fmt: skip
+    add("--require-price", action="store_true", help="with a budget, refuse models without a "
+        "known price, whose cost is not counted")  # fmt: skip
     add("--max-seconds", type=seconds, metavar="S", help="wall time of the run")
     add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 2 "
         "in print mode and for Heddle, otherwise 10")  # fmt: skip

@@ -63,7 +63,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         max_retries=options.max_retries,
         max_output_tokens=options.max_output_tokens,
         budget_micros_usd=_micros(options.max_budget_usd),
-        allow_unpriced=options.allow_unpriced or None,
+        require_price=options.require_price or None,
         request_seconds=options.request_seconds,
         temperature=options.temperature,
         thinking_tokens=options.thinking_tokens,

@@ -68,7 +68,7 @@ class SettingsBuilder:
             fallback_models=whole.fallback_models or (),
             max_retries=whole.max_retries,
             parallel_reads=whole.parallel_reads,
-            allow_unpriced=whole.allow_unpriced is True,
+            require_price=whole.require_price is True,
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,
             rules=whole.rules,

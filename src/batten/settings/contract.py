@@ -163,8 +163,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     fallback_models: tuple[str, ...] = ()
     max_retries: int | None = None
     parallel_reads: int | None = None
-    allow_unpriced: bool = False
-    """With a budget, use models without a known price too."""
+    require_price: bool = False
+    """With a budget, refuse models without a known price."""
     permission_mode: str | None = None
     may_bypass: bool = True
     """False where the machine's owner forbids bypassPermissions."""

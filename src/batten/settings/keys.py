@@ -33,7 +33,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         fallback_models=_fallbacks(table),
         max_retries=_between(table, "max_retries", 0, _MOST_RETRIES),
         parallel_reads=_between(table, "parallel_reads", 1, _MOST_READS),
-        allow_unpriced=table.switch("allow_unpriced"),
+        require_price=table.switch("require_price"),
         permission_mode=permissions.mode,
         enforce=permissions.enforce,
         rules=permissions.rules,

@@ -29,7 +29,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     fallback_models: tuple[str, ...] | None = None
     max_retries: int | None = None
     parallel_reads: int | None = None
-    allow_unpriced: bool | None = None
+    require_price: bool | None = None
     permission_mode: str | None = None
     enforce: bool = False
     rules: tuple[RuleConfig, ...] = ()
@@ -63,7 +63,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
         fallback_models=_first(strong.fallback_models, weak.fallback_models),
         max_retries=_first(strong.max_retries, weak.max_retries),
         parallel_reads=_first(strong.parallel_reads, weak.parallel_reads),
-        allow_unpriced=_first(strong.allow_unpriced, weak.allow_unpriced),
+        require_price=_first(strong.require_price, weak.require_price),
         permission_mode=_first(strong.permission_mode, weak.permission_mode),
         # Restrictions always hold: no scope can lift them.
         enforce=strong.enforce or weak.enforce,

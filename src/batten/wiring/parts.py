@@ -75,7 +75,7 @@ class SessionParts:
         self._unpriced: set[str] = set()
         """Models without a known price that a warning named."""
         self._refuses_unpriced = False
-        """Whether a budget is set, which a model without a known price could not be held to."""
+        """Whether a budget is set and must be kept, which needs a known price of each model."""
 
     @property
     def deps(self) -> RunDeps:
@@ -104,7 +104,7 @@ class SessionParts:
         self._load_extensions(workspace)
         if not spec.lends_tools:
             check_tools(self._read_rules(), [tool.spec.name for tool in self._own_tools])
-        if settings.budget_micros_usd is not None and not self._allows_unpriced():
+        if settings.budget_micros_usd is not None and self._wants_prices():
             self._refuses_unpriced = True
             self._check_prices(settings)
         protected = (self._home, config)
@@ -313,13 +313,13 @@ class SessionParts:
             self._spec.warn(f"no price is known for {name}: its cost is not counted, nor limited")
         return model
 
-    def _allows_unpriced(self) -> bool:
+    def _wants_prices(self) -> bool:
         """A run that goes on as it began was allowed to when it began."""
         spec = self._spec
         states_more = spec.budget_micros_usd is not None or spec.models or spec.fallback_models
-        if spec.allow_unpriced is not None or (spec.goes_on and not states_more):
-            return spec.allow_unpriced is not False
-        return self._found.allow_unpriced
+        if spec.require_price is not None or (spec.goes_on and not states_more):
+            return spec.require_price is True
+        return self._found.require_price
 
     def _check_prices(self, settings: RunSettings) -> None:
         """Refuse a budget that could not be kept, before anything is paid for."""
@@ -399,7 +399,8 @@ class SessionParts:
 def _unpriced(name: str) -> CallerError:
     return CallerError(
         f"no price is known for {name}, so the budget (--max-budget-usd) could not be kept; give "
-        "it a price in BATTEN_PRICES, or give --allow-unpriced to use it without counting its cost",
+        "it a price in BATTEN_PRICES, or leave out --require-price to use it without counting its "
+        "cost",
         code="config",
     )
 

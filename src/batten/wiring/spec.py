@@ -115,8 +115,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     budget_micros_usd: int | None = None
     budget_covers_past: bool = False
     """The budget is for the whole task; otherwise it is for what this opening spends."""
-    allow_unpriced: bool | None = None
-    """With a budget, use models without a known price too: their calls are not counted."""
+    require_price: bool | None = None
+    """With a budget, refuse models without a known price, whose calls would not be counted."""
     request_seconds: float | None = None
     temperature: float | None = None
     thinking_tokens: int | None = None
