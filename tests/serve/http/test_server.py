@@ -265,6 +265,25 @@ async def test_tls_is_served_and_plain_text_is_not(tmp_path: Path) -> None:
             assert b"HTTP/1.1 200" not in await plain.reader.read()
 
 
+async def test_a_process_with_few_descriptors_serves_more_than_one_client(tmp_path: Path) -> None:
+    few = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
+    command = (sys.executable, "-c", f"{few}; os.execv(sys.executable, sys.argv[1:])")
+    program_ = (sys.executable, "-m", "tests.serve.http.toy_program", str(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        *command, *program_, stdout=PIPE, stderr=PIPE, cwd=ROOT
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE_S), clients() as opened:
+            url = (await process.stdout.readline()).decode().removeprefix("listening on ").strip()
+            for _ in range(30):
+                connection = await opened.connect_to(url)
+                assert (await connection.ask("GET", "/toy/page")).status == 200
+    finally:
+        process.kill()
+        await process.communicate()
+
+
 async def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
