@@ -87,6 +87,14 @@ async def test_a_head_that_two_servers_could_read_differently_is_refused(
     assert await rest(connection) == b""
 
 
+async def test_another_coding_on_a_line_of_its_own_is_refused(server: Toy) -> None:
+    connection = await server.connect()
+    head = b"PUT /toy/raw HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n"
+    await connection.send(head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+    assert (await connection.answer()).error["type"] == "invalid_request"
+    assert await rest(connection) == b""
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -106,12 +114,23 @@ async def test_what_is_no_request_gets_a_typed_error(server: Toy, sent: bytes, s
     assert await rest(connection) == b""
 
 
-async def test_garbage_after_a_request_does_not_cost_its_answer(server: Toy) -> None:
+async def test_an_answer_that_cannot_be_sent_is_an_error_and_the_next_one_is_its_own(
+    server: Toy,
+) -> None:
     connection = await server.connect()
-    await connection.send(GET + b"no request\r\n\r\n")
-    answer = await connection.answer()
-    assert (answer.status, answer.headers["connection"]) == (200, "close")
-    assert await rest(connection) == b""
+    await connection.send(request("GET", "/toy/split") + GET)
+    assert (await connection.answer()).error["type"] == "internal_error"
+    assert "query" in (await connection.answer()).json
+
+
+@pytest.mark.parametrize(("how", "most"), [("short", 1000), ("long", 0)])
+async def test_nothing_follows_an_answer_that_is_not_as_long_as_it_says(
+    server: Toy, how: str, most: int
+) -> None:
+    connection = await server.connect()
+    await connection.send(request("GET", f"/toy/download/{how}") + GET)
+    assert (await connection.head())[0] == 200
+    assert len(await rest(connection)) <= most
 
 
 @pytest.mark.parametrize(
@@ -152,7 +171,9 @@ async def test_a_client_of_http_1_0_gets_an_answer_that_ends_with_the_connection
     assert await rest(connection) == b""
     reader = await server.connect()
     await reader.send(request("GET", "/toy/follow").replace(b"HTTP/1.1", b"HTTP/1.0"))
-    assert "transfer-encoding" not in (await reader.head())[1]
+    head = await reader.reader.readuntil(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert head.count(b"connection: ") == head.count(b"connection: close") == 1
     server.boxes.frames.put_nowait(b"data: 1\n\n")
     server.boxes.frames.put_nowait(None)
     assert await rest(reader) == b": ok\n\ndata: 1\n\n"
@@ -174,6 +195,16 @@ async def test_a_client_that_waits_is_told_to_send_its_body(server: Toy) -> None
     await connection.send(sent[place:])
     assert (await connection.answer()).json["data"]["text"] == "a"
     assert (await connection.ask("GET", "/toy/page")).status == 200
+
+
+async def test_a_client_of_http_1_0_is_not_told_to_send_its_body(server: Toy) -> None:
+    connection = await server.connect()
+    sent = request("POST", "/toy/notes", {"text": "a"}, {"Expect": "100-continue"})
+    place = sent.index(b"\r\n\r\n") + 4
+    await connection.send(sent[:place].replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert (await server.ask("GET", "/toy/page")).status == 200
+    await connection.send(sent[place:])
+    assert (await connection.answer()).json["data"]["text"] == "a"
 
 
 async def test_a_client_that_has_closed_its_side_still_gets_its_answer(server: Toy) -> None:
