@@ -60,7 +60,13 @@ async def test_a_client_that_asks_before_it_sends_is_answered_and_sends_nothing(
     connection = await server.connect()
     head = b"POST /toy/notes HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
     await connection.send(head + b"Content-Length: %d\r\n\r\n" % (32 * MIB))
-    assert (await connection.answer()).status == 413
+    answer = await connection.answer()
+    assert (answer.status, answer.headers["connection"]) == (413, "close")
+    connection = await server.connect()
+    await connection.send(head.replace(b"/toy/notes", b"/nowhere") + b"Content-Length: 9\r\n\r\n")
+    answer = await connection.answer()
+    # It will not be read, so that the next request could not be told from it.
+    assert (answer.status, answer.headers["connection"]) == (404, "close")
 
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 413)])
@@ -170,13 +176,16 @@ async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
         assert await rest(connection) == b""
 
 
-async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path) -> None:
-    async with program(tmp_path, limits={"unread_s": 0.5, "header_timeout_s": 1000}) as server:
+@pytest.mark.parametrize("is_unix", [False, True])
+async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path, is_unix: bool) -> None:
+    path = tmp_path / "serve.sock"
+    limits = {"unread_s": 0.5, "header_timeout_s": 1000}
+    async with program(tmp_path, limits=limits, unix_socket=str(path)) as server:
         asking = await server.connect()
         assert (await asking.ask("GET", "/toy/page")).status == 200
         files = Path(f"/proc/{server.process.pid}/fd")
         before = len(list(files.iterdir()))
-        reader = await server.connect()
+        reader = await (server.opened.connect_unix(path) if is_unix else server.connect())
         await reader.send(request("GET", "/toy/large"))
         # It reads no further than this and what fits its buffer.
         assert (await reader.head())[0] == 200
@@ -184,6 +193,19 @@ async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while len(list(files.iterdir())) > before:
                 assert (await asking.ask("GET", "/toy/page")).status == 200
+        reader.writer.transport.abort()
+
+
+async def test_a_reader_of_a_download_that_takes_nothing_is_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with toy(tmp_path, Limits(stall_s=0.3)) as server:
+        reader = await server.connect()
+        await reader.send(request("GET", "/toy/download/endless"))
+        async with asyncio.timeout(PATIENCE_S):
+            await server.boxes.closed.get()
+        assert (await server.ask("GET", "/toy/page")).status == 200
+        assert "failed" not in caplog.text
         reader.writer.transport.abort()
 
 

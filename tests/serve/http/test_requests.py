@@ -63,6 +63,11 @@ async def test_options_tells_methods_and_nothing_about_other_origins(server: Toy
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
+async def test_options_may_ask_for_the_server_as_a_whole(server: Toy) -> None:
+    assert (await server.ask("OPTIONS", "*")).status == 204
+    assert (await server.ask("GET", "*")).status == 404
+
+
 async def test_head_is_get_without_the_body(server: Toy) -> None:
     connection = await server.connect()
     length = (await connection.ask("HEAD", "/toy/page")).headers["content-length"]

@@ -22,9 +22,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from batten.serve.http.keys import KeyStore
-from tests.serve.http.wire import PATIENCE_S, Clients, Connection, clients, request
+from batten.serve.http.listener import Tls
+from tests.serve.http.wire import PATIENCE_S, Clients, Connection, clients, request, toy
 
 ROOT = Path(__file__).resolve().parents[3]
+LOCAL = "localhost"
 
 
 async def start(home: Path, **options: Any) -> Process:
@@ -297,6 +299,66 @@ async def test_tls_is_served_and_plain_text_is_not(tmp_path: Path) -> None:
         await plain.send(request("GET", "/toy/page"))
         async with asyncio.timeout(PATIENCE_S):
             assert b"HTTP/1.1 200" not in await plain.reader.read()
+
+
+async def test_a_large_answer_waits_for_its_client_over_tls(tmp_path: Path) -> None:
+    tls = certificate(tmp_path)
+    context = ssl.create_default_context(cafile=tls["certificate"])
+    async with toy(tmp_path, tls=Tls(**tls)) as server:
+        first, other = [
+            await server.opened.connect_to(server.server.url, ssl=context, server_hostname=LOCAL)
+            for _ in range(2)
+        ]
+        await first.send(request("GET", "/toy/large", headers={"Connection": "close"}))
+        assert (await first.head())[0] == 200
+        assert (await other.ask("GET", "/toy/page")).status == 200
+        # Else it would be cut short when the closing takes too long.
+        assert 'route="/toy/large"' not in server.app.metrics.text()
+        async with asyncio.timeout(PATIENCE_S):
+            assert len(await first.reader.read()) == 64 << 20
+
+
+async def test_a_stop_waits_for_no_client_of_tls_that_says_nothing(tmp_path: Path) -> None:
+    tls = certificate(tmp_path)
+    async with program(tmp_path, tls=tls, limits={"grace_s": 1000}) as server:
+        silent = await server.connect()
+        halfway = await server.connect()
+        await halfway.send(b"\x16\x03\x01\x02\x00\x01")
+        context = ssl.create_default_context(cafile=tls["certificate"])
+        port = int(server.url.rpartition(":")[2])
+
+        def ask() -> ssl.SSLSocket:
+            """It does not look at its connection again."""
+            made = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+            wrapped = context.wrap_socket(made, server_hostname="localhost")
+            wrapped.sendall(request("GET", "/toy/page"))
+            assert wrapped.recv(12) == b"HTTP/1.1 200"
+            return wrapped
+
+        idle = await asyncio.to_thread(ask)
+        server.process.send_signal(signal.SIGTERM)
+        assert await ended(server.process) == (0, "closed\n", "")
+        idle.close()
+        silent.close()
+
+
+async def test_a_process_with_few_descriptors_serves_more_than_one_client(tmp_path: Path) -> None:
+    few = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
+    command = (sys.executable, "-c", f"{few}; os.execv(sys.executable, sys.argv[1:])")
+    program_ = (sys.executable, "-m", "tests.serve.http.toy_program", str(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        *command, *program_, stdout=PIPE, stderr=PIPE, cwd=ROOT
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE_S), clients() as opened:
+            url = (await process.stdout.readline()).decode().removeprefix("listening on ").strip()
+            for _ in range(30):
+                connection = await opened.connect_to(url)
+                assert (await connection.ask("GET", "/toy/page")).status == 200
+    finally:
+        process.kill()
+        await process.communicate()
 
 
 async def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:

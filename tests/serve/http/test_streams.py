@@ -52,6 +52,8 @@ async def test_the_last_event_id_reaches_the_handler(server: Toy) -> None:
 async def test_a_head_request_begins_no_stream(server: Toy) -> None:
     answer = await server.ask("HEAD", "/toy/follow")
     assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
+    assert answer.headers["transfer-encoding"] == "chunked"
+    assert "content-length" not in answer.headers  # a GET has none
     assert len(server.app.streams) == 0
 
 

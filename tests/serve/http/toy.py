@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from batten.contract.errors import Conflict, NotFound, StoreFull
 from batten.serve.http.errors import HttpError, Problem
-from batten.serve.http.table import Call, Reply, Route, Stream, Surface
+from batten.serve.http.table import Call, Download, Reply, Route, Stream, Surface
 
 
 class Note(Struct, frozen=True):
@@ -102,6 +102,26 @@ async def large(call: Call) -> Reply:
     return Reply(b"x" * (64 << 20), content_type="text/plain")
 
 
+async def split(call: Call) -> Reply:
+    return Reply(b"", headers=(("x-split", "a\r\nset-cookie: b"),))
+
+
+async def download(call: Call) -> Download:
+    """1000 bytes, of which the head says something else; or bytes without end."""
+    how = call.params["how"]
+    size = {"short": 2000, "long": 500}.get(how)
+    return Download(source=_pieces(call.service, is_endless=how == "endless"), size=size)
+
+
+async def _pieces(boxes: Boxes, *, is_endless: bool) -> AsyncIterator[bytes]:
+    try:
+        yield b"x" * 1000
+        while is_endless:
+            yield b"x" * 60_000
+    finally:
+        boxes.closed.put_nowait(None)
+
+
 async def wait(call: Call) -> dict[str, bool]:
     boxes: Boxes = call.service
     boxes.began.set()
@@ -163,6 +183,8 @@ ROUTES = (
     row("PUT", "/toy/raw", size, body=bytes, max_body=1000),
     row("GET", "/toy/fail/{how}", fail),
     row("GET", "/toy/large", large),
+    row("GET", "/toy/split", split),
+    row("GET", "/toy/download/{how}", download),
     row("GET", "/toy/wait", wait, timeout_s=0.3),
     row("GET", "/toy/patient", wait),
     row("GET", "/toy/follow", follow, streams=True),

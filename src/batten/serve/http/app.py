@@ -32,7 +32,7 @@ from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
 from batten.serve.http.request import ClientGone, Request, Respond
 from batten.serve.http.routing import Router, names
-from batten.serve.http.sse import Streams, close_source
+from batten.serve.http.sse import HEADERS, Streams, close_source
 from batten.serve.http.table import (
     Call,
     Download,
@@ -271,6 +271,8 @@ class App:
             found = self._router.find(request.path, request.raw_path)
         except UnicodeDecodeError as error:
             raise HttpError("invalid_request", "the path is not UTF-8 text") from error
+        if found is None and request.method == "OPTIONS" and request.path == "*":
+            return None, []  # it asks for the server as a whole
         if found is None:
             raise HttpError("not_found", f"there is no {request.path[:200]} here; see /docs")
         method = request.method
@@ -343,7 +345,9 @@ class App:
         headers += _as_bytes(stream.headers)
         if exchange.request.method == "HEAD":
             await close_source(stream.source)
-            return await self._send(exchange, Reply(b"", content_type="text/event-stream"))
+            await exchange.request.begin(200, [*HEADERS, *headers])
+            await exchange.request.finish()
+            return 200
         try:
             self.streams.admit()
         except BattenError:
@@ -368,12 +372,18 @@ class App:
             await request.begin(download.status, headers, download.size)
             if request.method != "HEAD":
                 async for piece in download.source:
-                    async with asyncio.timeout(self.limits.stall_s):
-                        await request.write(piece)
+                    await self._write(request, piece)
             await request.finish()
         finally:
             await close_source(download.source)
         return download.status
+
+    async def _write(self, request: Request, piece: bytes) -> None:
+        try:
+            async with asyncio.timeout(self.limits.stall_s):
+                await request.write(piece)
+        except TimeoutError as error:
+            raise ClientGone from error
 
     async def _refuse(self, exchange: _Exchange, error: Exception) -> int:
         """Answer with an error; returns its status."""
@@ -383,7 +393,10 @@ class App:
             return 500
         told = problem(error, exchange.request_id)
         body = self._surface(exchange).error(told)
-        return await self._send(exchange, Reply(body, status=told.status, headers=told.headers))
+        try:
+            return await self._send(exchange, Reply(body, status=told.status, headers=told.headers))
+        except ClientGone:
+            return _GONE
 
     def _surface(self, exchange: _Exchange) -> Surface:
         """The one that answers: of the route, else of the path."""

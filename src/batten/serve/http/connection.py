@@ -8,6 +8,7 @@ cuts off a client that does not read (`TCP_USER_TIMEOUT`).
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Generator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -24,10 +25,12 @@ _MOST_UNREAD = 1 << 18
 _MOST_UNSENT = 1 << 16
 """Bytes of an answer that wait for the client."""
 _MOST_DISCARDED = 64 << 20
-_MOST_IGNORED = 1 << 20
 _DISCARD_S = 5.0
 _PAUSE_S = 0.25
 """A client that sends nothing for so long has sent what it was going to send."""
+_GOODBYE_S = 1.0
+"""For a client of TLS to say that it closes, too."""
+_METHODS = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 
 
 class _Refused(Exception):
@@ -51,6 +54,18 @@ class Owner(Protocol):
         ...
 
 
+class _Flushed:
+    """Waits for a client once it is awaited, and may be left unawaited."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._connection.flush().__await__()
+
+
 class Connection(asyncio.Protocol):
     """Feeds the parser, whose callbacks build requests, and runs them in `run`."""
 
@@ -61,12 +76,18 @@ class Connection(asyncio.Protocol):
         """The client's address and port; None on a Unix socket."""
         self.is_lost = False
         """The client is gone, or has closed its side: nobody may read an answer."""
-        self.is_ending = False
-        """No request follows the present one."""
+        self.is_made = False
+        """It can be used: a handshake, if there is one, is over."""
+        self._is_over = False
+        """No request is read any more."""
+        self._is_deaf = False
+        """What arrives is dropped: it is no request, or comes after the last one."""
+        self._has_left = False
+        """The client has closed its side."""
         self.idle_since = 0.0
         """When it began to wait for the rest of a head; 0 while a request is in work."""
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser
         self._requests: deque[Request] = deque()
         """Complete heads that were not given to the application yet."""
         self._working: Request | None = None
@@ -75,15 +96,20 @@ class Connection(asyncio.Protocol):
         self._is_in_head = False
         self._target = b""
         self._headers: list[Header] = []
-        self._head_size = 0
+        self._head_size = self._head_read = 0
+        """Of its parts so far, and of all that came after its first bytes."""
         self._most_head = owner.limits.max_header_bytes
         self._outside = 0
         """Bytes of a body that the parser takes for another protocol, still to come."""
+        self._beside = 0
+        """Bytes since the last one of a body: the heads of chunks, and trailers."""
         self._is_read = True
         self._refused = 0
         """The status for what is not HTTP; 0 if there was none, or a request came before it."""
         self._ignored = 0
-        """Bytes read and dropped since."""
+        """Bytes dropped."""
+        self._unmoved = (0, 0.0)
+        """The bytes of answers in the buffer, and since when there are so many."""
         self._waiting: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
         self._unsent: asyncio.Future[None] | None = None
@@ -93,22 +119,34 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.is_made = True
+        self._parser = httptools.HttpRequestParser(self)
         transport.set_write_buffer_limits(high=_MOST_UNSENT)
         self.peer = transport.get_extra_info("peername") or None
         self.idle_since = self._loop.time()
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._is_deaf:
             self._ignored += len(data)
+            if self._ignored >= _MOST_DISCARDED:
+                self.transport.pause_reading()
             self._wake()
             return
+        count, arriving = len(data), self._arriving
+        size = 0 if arriving is None else arriving.size
         if self._is_in_head:
-            self._head_size += len(data)
+            self._head_read += count
         try:
             while data:
                 data = self._feed(data)
-            if self._is_in_head and self._head_size > self._most_head:
-                self._refuse(431)
+            if self._is_in_head:
+                # A header is measured when it is complete; this is for one without end.
+                if self._head_read > 2 * self._most_head:
+                    self._refuse(431)
+            elif arriving is not None and arriving is self._arriving:
+                self._beside = self._beside + count if arriving.size == size else 0
+                if self._beside > self._most_head:
+                    self._refuse(400)
         except httptools.HttpParserInvalidMethodError:
             self._refuse(405 if data[:1].isalpha() else 400)
         except httptools.HttpParserCallbackError as error:
@@ -138,7 +176,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A client that has closed its side may still read the answer to what it asked."""
-        self.is_ending = True
+        self._is_over = self._has_left = True
         self._break_body()
         is_busy = self._working is not None or bool(self._requests)
         self._wake()
@@ -148,14 +186,15 @@ class Connection(asyncio.Protocol):
         return is_busy and not self.owner.is_tls
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = self.is_ending = True
+        self.is_lost = self._is_over = True
         self._break_body()
         for request in (self._working, *self._requests):
             if request is not None:
                 request.disconnect()
         self._wake()
         self.resume_writing()
-        self._closed.set_result(None)
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     def pause_writing(self) -> None:
         self._unsent = self._loop.create_future()
@@ -171,7 +210,9 @@ class Connection(asyncio.Protocol):
         self._is_in_head = True
         self._target = b""
         self._headers = []
-        self._head_size = 0
+        self._head_size = self._head_read = 0
+        if self._is_over:
+            raise _Refused(400)
         if self._working is None:
             self.idle_since = self._loop.time()
 
@@ -212,6 +253,7 @@ class Connection(asyncio.Protocol):
                 raise _Refused(400)
             self._outside = request.length
         self._arriving = request
+        self._beside = 0
         self._requests.append(request)
         self._wake()
 
@@ -243,18 +285,27 @@ class Connection(asyncio.Protocol):
                 self._working = None
                 self.read_on()
             if self._refused:
-                await self._explain()
+                self._explain()
+            if self._is_deaf or self._requests or not (request is None or request.is_complete):
+                await self._linger()
             self.transport.close()
-            await self._closed
+            # A client of TLS with nothing left to read may never look at its connection again.
+            is_idle_tls = request is None and self.owner.is_tls
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE_S if is_idle_tls else None):
+                    await self._closed
         finally:
-            self.is_ending = True
+            self._is_over = True
             self.transport.abort()  # without effect on one that is closed
+            # Each refers to this, which would wait for the collector of cycles.
+            del self._parser
+            self._working = self._arriving = None
 
     async def _next(self) -> Request | None:
         requests = self._requests
         if not requests:
             self.idle_since = self._loop.time()
-            if not self.is_ending:
+            if not self._is_over:
                 self._waiting = self._loop.create_future()
                 await self._waiting
             if not requests:
@@ -282,10 +333,18 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """Close it now, or after the request in work."""
-        self.is_ending = True
+        self._is_over = True
         if self._working is None and not self._requests:
             self.transport.close()
             self._wake()
+        while len(self._requests) > (self._working is None):
+            self._requests.pop()
+        self.read_on()
+
+    @property
+    def is_ending(self) -> bool:
+        """No request follows the present one."""
+        return self._is_over and not self._requests
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, None
@@ -299,32 +358,52 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, status: int) -> None:
         """Take no further request. What is not HTTP is answered, unless a request came before."""
-        self.is_ending = True
+        self._is_over = self._is_deaf = True
         if self._arriving is not None:
             self._break_body()
         elif self._working is None and not self._requests:
             self._refused = status
-        if not self._refused:
-            self._is_read = False
-            self.transport.pause_reading()
         self._wake()
 
-    async def _explain(self) -> None:
-        """Say what was wrong with a head, and read what its client still sends, up to a bound."""
+    def _explain(self) -> None:
+        """Say what was wrong with a head."""
         body = self.owner.refusal(self._refused)
         more = b"content-length: %d\r\nconnection: close\r\n" % len(body)
-        headers = ((b"content-type", b"application/json"),)
+        headers = [(b"content-type", b"application/json")]
+        if self._refused == 405:
+            headers.append((b"allow", _METHODS))
         self.transport.write(head(self._refused, headers, more + self.owner.date) + body)
+
+    async def _linger(self) -> None:
+        """Close our side, and drop what the client still sends, up to a bound.
+
+        If the connection were closed with bytes unread, the client could be told that it broke
+        before it has read the answer.
+        """
+        self._is_over = self._is_deaf = True
+        if not self._is_read:
+            self.transport.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         with suppress(TimeoutError):
             async with asyncio.timeout(_DISCARD_S):
-                while self._ignored < _MOST_IGNORED and not self.is_lost:
+                while self._ignored < _MOST_DISCARDED and not (self.is_lost or self._has_left):
                     self._waiting = self._loop.create_future()
                     async with asyncio.timeout(_PAUSE_S):
                         await self._waiting
 
+    def is_stuck(self, now: float, most_s: float) -> bool:
+        """Whether its client has taken nothing of an answer for so long. The kernel finds that out
+        for TCP (`TCP_USER_TIMEOUT`), not for a Unix socket.
+        """
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unmoved[0]:
+            self._unmoved = (unsent, now)
+        return now - self._unmoved[1] > most_s
+
     def _adjust_reading(self) -> None:
         """Read while there is room for what arrives."""
-        if self.is_lost or self._refused or (self.is_ending and not self._is_read):
+        if self.is_lost or self._is_deaf:
             return
         arriving = self._arriving
         wanted = len(self._requests) < (2 if self._working is None else 1)
@@ -347,11 +426,14 @@ class Connection(asyncio.Protocol):
         if not self._is_read:
             self._adjust_reading()
 
-    async def flushed(self) -> None:
+    def flushed(self) -> Awaitable[None]:
+        return _Flushed(self)
+
+    async def flush(self) -> None:
         """Wait until the client has taken enough of the answer. Raises `ClientGone`."""
         if self._unsent is not None:
             await asyncio.shield(self._unsent)
-        if self.is_lost:
+        if self.is_lost or self.transport.is_closing():
             raise ClientGone
 
     @property

@@ -5,7 +5,6 @@ import errno
 import logging
 import socket
 import ssl
-from contextlib import suppress
 from email.utils import formatdate
 
 import msgspec
@@ -60,14 +59,14 @@ class Listener:
         self._group = group
         self._tls = None if tls is None else _context(tls)
         self._loop = asyncio.get_running_loop()
-        self._connections: set[Connection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Connection] = {}
         """One a connection, with those whose handshake is not over."""
         self._closed = self._loop.create_future()
         self._is_accepting = False
         self._retry: asyncio.TimerHandle | None = None
         self._socket = socket.socket(fileno=listening.detach())
         self._socket.setblocking(False)
+        self._is_unix = self._socket.family == socket.AF_UNIX
         self._socket.listen(_BACKLOG)
         self._sweep()
         self._accept_from_now()
@@ -82,8 +81,11 @@ class Listener:
         if self._retry is not None:
             self._retry.cancel()
         self._socket.close()
-        for connection in tuple(self._connections):
-            connection.end()
+        for task, connection in self._tasks.items():
+            if connection.is_made:
+                connection.end()
+            else:
+                task.cancel()
         self._note_end()
 
     def cut(self) -> None:
@@ -123,32 +125,29 @@ class Listener:
                 self._retry = self._loop.call_later(_RETRY_S, self._accept_from_now)
                 return
             accepted.setblocking(False)
-            task = self._group.create_task(self._serve(accepted))
-            self._tasks.add(task)
+            connection = Connection(self)
+            task = self._group.create_task(self._serve(accepted, connection))
+            self._tasks[task] = connection
             task.add_done_callback(self._forget)
 
-    async def _serve(self, accepted: socket.socket) -> None:
-        connection = Connection(self)
+    async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
         try:
-            # A handshake that fails, or a client that is gone already.
-            with suppress(OSError, TimeoutError):
-                await self._loop.connect_accepted_socket(
-                    lambda: connection,
-                    accepted,
-                    ssl=self._tls,
-                    ssl_handshake_timeout=_HANDSHAKE_S if self._tls else None,
-                )
-                self._connections.add(connection)
-                if self._socket.fileno() < 0:
-                    connection.end()
-                await connection.run(self._respond)
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._tls else None,
+            )
+            await connection.run(self._respond)
+        except OSError as error:
+            # A handshake that fails, or a client that is gone already. The traceback refers to the
+            # buffers of the handshake, and these to it: they would wait for the collector.
+            error.__traceback__ = None
         except Exception as error:  # a bug on one connection must not end the others
             _log.error("a connection failed", exc_info=error)
-        finally:
-            self._connections.discard(connection)
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         self._note_end()
         self._accept_from_now()
 
@@ -157,15 +156,18 @@ class Listener:
             self._closed.set_result(None)
 
     def _sweep(self) -> None:
-        """Close connections that have waited too long for a head; tell the time."""
+        """Close connections that have waited too long for a head or a reader; tell the time."""
         if self._closed.done():
             return
         self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
         timeout_s = self.limits.header_timeout_s
-        too_early = self._loop.time() - timeout_s
-        for connection in tuple(self._connections):
+        now = self._loop.time()
+        too_early = now - timeout_s
+        for connection in self._tasks.values():
             if 0.0 < connection.idle_since < too_early:
                 connection.end()
+            if self._is_unix and connection.is_stuck(now, self.limits.unread_s):
+                connection.transport.abort()
         self._loop.call_later(min(_SWEEP_S, timeout_s / 4), self._sweep)
 
 

@@ -41,7 +41,11 @@ class Way(Protocol):
     transport: asyncio.Transport
     peer: Any
     is_lost: bool
-    is_ending: bool
+
+    @property
+    def is_ending(self) -> bool:
+        """No request follows the present one."""
+        ...
 
     @property
     def date(self) -> bytes:
@@ -53,8 +57,8 @@ class Way(Protocol):
 
     def read_on(self) -> None: ...
 
-    async def flushed(self) -> None:
-        """Wait until the client takes more. Raises `ClientGone`."""
+    def flushed(self) -> Awaitable[None]:
+        """Waits until the client takes more, if it is awaited. Raises `ClientGone`."""
         ...
 
 
@@ -64,7 +68,8 @@ class Request:
     """
 
     __slots__ = (
-        *("_is_broken", "_is_chunked", "_is_gone", "_is_taken", "_pieces", "_waiting", "_way"),
+        *("_is_broken", "_is_chunked", "_is_gone", "_is_taken", "_left", "_pieces"),
+        *("_waiting", "_way"),
         *("headers", "is_answered", "is_begun", "is_complete", "is_kept", "length", "method"),
         *("path", "query", "raw_path", "repeated", "size", "unread", "version", "waits_to_send"),
     )
@@ -103,13 +108,19 @@ class Request:
         self._is_taken = self._is_broken = self._is_gone = False
         self._waiting: asyncio.Future[None] | None = None
         self._is_chunked = False
+        self._left: int | None = None
+        """Bytes of the answer that are still to be sent; None if nobody knows."""
         length = named.get(b"content-length")
         self.length = 0 if length is None else int(length)
         """Bytes of the body that its head promises; 0 if it comes in chunks."""
-        self.waits_to_send = named.get(b"expect", b"").lower() == b"100-continue"
+        self.waits_to_send = version == "1.1" and (
+            named.get(b"expect", b"").lower() == b"100-continue"
+        )
         """The client sends its body only when it is told to."""
         if named.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             raise ValueError("the only transfer coding is chunked")
+        if [name for name, _ in self.repeated].count(b"transfer-encoding") > 1:
+            raise ValueError("a body is coded once")
 
     @property
     def client(self) -> str:
@@ -175,21 +186,31 @@ class Request:
 
     def answer(self, status: int, headers: Sequence[Header], body: bytes) -> Awaitable[None]:
         """Send a whole answer."""
-        self.is_answered = True
         if not has_body(status):
-            return self._send(self._head(status, headers, b""))
-        begin = self._head(status, headers, b"content-length: %d\r\n" % len(body))
-        if self.method == "HEAD":
-            return self._send(begin)
-        if len(body) <= _WHOLE:
-            return self._send(begin + body)
-        self._send(begin)
-        return self._send(body)
+            sent = self._head(status, headers, b"")
+        else:
+            sent = self._head(status, headers, b"content-length: %d\r\n" % len(body))
+            if self.method != "HEAD":
+                if len(body) > _WHOLE:
+                    return self._send_pieces(sent, body)
+                sent += body
+        self.is_answered = True
+        return self._send(sent)
+
+    async def _send_pieces(self, begin: bytes, body: bytes) -> None:
+        """Send a large answer at the pace of its client: a transport copies what is left of one
+        write each time that the client takes some of it.
+        """
+        await self._send(begin)
+        for start in range(0, len(body), _WHOLE):
+            await self._send(body[start : start + _WHOLE])
+        self.is_answered = True
 
     def begin(
         self, status: int, headers: Sequence[Header], length: int | None = None
     ) -> Awaitable[None]:
         """Send the head of an answer whose body, of a known length or not, follows in pieces."""
+        self._left = length
         if length is not None:
             more = b"content-length: %d\r\n" % length
         elif self.version == "1.1":
@@ -201,33 +222,48 @@ class Request:
         return self._send(self._head(status, headers, more))
 
     def write(self, body: bytes) -> Awaitable[None]:
-        """Send a piece of the body."""
+        """Send a piece of the body. Raises `ValueError` if more bytes come than were announced."""
+        if self._left is not None:
+            self._left -= len(body)
+            if self._left < 0:
+                raise ValueError("the answer is longer than its head says")
         return self._send(chunk(body) if self._is_chunked and body else body)
 
     def finish(self, body: bytes = b"") -> Awaitable[None]:
-        """Send the last piece."""
+        """Send the last piece. Raises `ValueError` if there were fewer bytes than announced."""
+        if self.method != "HEAD":
+            if self._left is not None and self._left != len(body):
+                raise ValueError("the answer is not as long as its head says")
+            if self._is_chunked:
+                body = chunk(body) + LAST_CHUNK if body else LAST_CHUNK
         self.is_answered = True
-        if self._is_chunked and self.method != "HEAD":
-            body = chunk(body) + LAST_CHUNK if body else LAST_CHUNK
         return self._send(body)
 
     def _head(self, status: int, headers: Sequence[Header], more: bytes) -> bytes:
         """The head of the answer, with what becomes of the connection."""
-        self.is_begun = True
         way = self._way
         for name, value in headers:
             if name == b"connection" and value == b"close":
                 self.is_kept = False
                 break
         else:
-            if not self.is_kept or way.is_ending:
+            if not self.is_kept or way.is_ending or self._is_held:
                 self.is_kept = False
+                headers = [header for header in headers if header[0] != b"connection"]
                 more += _CLOSE
-        return head(status, headers, more + way.date)
+        made = head(status, headers, more + way.date)
+        self.is_begun = True
+        return made
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether the client holds its body back, and sends it or not once it has an answer."""
+        return self.waits_to_send and not self.is_complete
 
     def _send(self, data: bytes) -> Awaitable[None]:
         way = self._way
-        if way.is_lost:
+        # A transport tells only later that a write has failed.
+        if way.is_lost or way.transport.is_closing():
             return way.flushed()
         if data:
             way.transport.write(data)

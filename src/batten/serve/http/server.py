@@ -28,7 +28,7 @@ _log = logging.getLogger("batten.http")
 _LAST_S = 0.5
 """For what was cut to be closed."""
 _SPARE_FILES = 256
-"""Descriptors left for the journal, workers and logs."""
+"""Descriptors left for the journal, workers and logs; half of them all where there are few."""
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
@@ -310,7 +310,7 @@ def _most_connections(limits: Limits) -> int:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(1, wanted - _SPARE_FILES)
+    return max(1, min(limits.max_connections, max(wanted // 2, wanted - _SPARE_FILES)))
 
 
 def _config(message: str) -> CallerError:
