@@ -32,6 +32,7 @@ class Gathering:
         """Wait until all requests in work do, but only for a moment. Returns whether there is no
         other, which nobody waits for.
         """
+        await asyncio.sleep(0)  # requests that arrived together have begun by then
         if len(self._waiting) + 1 >= self._in_work:
             self._release()
             return self._in_work == 1
