@@ -74,7 +74,7 @@ CASES: dict[int, dict[str, Case]] = {
         "a key": Case(flags=("--model", "anthropic/claude-opus-4")),
         "settings": Case(flags=("--settings", '{"model": 1}')),
         "input": Case(stdin=b"x" * (10 * 1024 * 1024)),
-        "a price": Case(flags=("--model", "compat/x", "--max-budget-usd", "1")),
+        "a price": Case(flags=("--model", "compat/x", "--max-budget-usd", "1", "--require-price")),
     },
 }
 
