@@ -22,9 +22,9 @@ async def _turns() -> None:
 
 async def test_a_request_alone_does_not_wait() -> None:
     gathering = Gathering(_LONG_S)
-    assert not await gathering.wait()
+    await gathering.wait()
     gathering.begin()
-    assert await gathering.wait()
+    await gathering.wait()
 
 
 async def test_writes_wait_until_all_requests_in_work_have_written() -> None:
@@ -35,8 +35,24 @@ async def test_writes_wait_until_all_requests_in_work_have_written() -> None:
     await _turns()
     assert not first.done()
     assert not second.done()
-    assert not await gathering.wait()
-    assert [await first, await second] == [False, False]
+    await gathering.wait()
+    await asyncio.gather(first, second)
+
+
+async def test_requests_that_arrive_together_write_together() -> None:
+    gathering = Gathering(_LONG_S)
+    begun = 0
+    seen: list[int] = []
+
+    async def write() -> None:
+        nonlocal begun
+        begun += 1
+        gathering.begin()
+        await gathering.wait()
+        seen.append(begun)
+
+    await asyncio.gather(*(write() for _ in range(3)))
+    assert seen == [3, 3, 3]
 
 
 async def test_a_request_that_ends_without_a_write_is_not_waited_for() -> None:

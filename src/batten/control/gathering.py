@@ -28,14 +28,12 @@ class Gathering:
         if self._waiting and len(self._waiting) >= self._in_work:
             self._release()
 
-    async def wait(self) -> bool:
-        """Wait until all requests in work do, but only for a moment. Returns whether there is no
-        other, which nobody waits for.
-        """
+    async def wait(self) -> None:
+        """Wait until all requests in work do, but only for a moment. One alone does not wait."""
         await asyncio.sleep(0)  # requests that arrived together have begun by then
         if len(self._waiting) + 1 >= self._in_work:
             self._release()
-            return self._in_work == 1
+            return
         loop = asyncio.get_running_loop()
         if self._timer is None:
             self._timer = loop.call_later(self._longest_s, self._release)
@@ -46,7 +44,6 @@ class Gathering:
         finally:
             if mine in self._waiting:  # the request was cancelled
                 self._waiting.remove(mine)
-        return False
 
     def _release(self) -> None:
         if self._timer is not None:

@@ -21,7 +21,6 @@ from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
 from batten.journal.fitting import cut_to_fit, fits
 from batten.journal.keeping import LARGEST_TEXT, ArtifactDetails, artifact_created, sealed_artifact
-from batten.journal.receipt import Receipt, Receipts
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -120,13 +119,12 @@ class Recorder:
         seal_key: Callable[[], SealKey],
         observe: Callable[[Fact, Content], None] = _unobserved,
         under: Lease | None = None,
-        gather: Callable[[], Awaitable[bool]] | None = None,
+        gather: Callable[[], Awaitable[None]] | None = None,
         of_session: Sequence[Fact] = (),
     ) -> "Recorder":
         """Create a run together with the facts that `first_words` records: all of them or none.
 
-        `gather` lets others write too before the commit, and says whether there are none: then the
-        commit is made on this thread while the disk is fast, which saves two switches of threads.
+        `gather` lets others write too before the commit.
         """
         recorder = cls(
             journal,
@@ -144,8 +142,8 @@ class Recorder:
         created = journal.create(
             new, recorder.first_facts, bodies=bodies, under=under, of_session=of_session
         )
-        if gather is not None and await gather() and isinstance(created, Receipt):
-            Receipts([created]).write_here()
+        if gather is not None:
+            await gather()
         lease, recorder.created = await created
         recorder.lease = lease or recorder.lease
         return recorder
