@@ -14,7 +14,7 @@ from batten.serve.http.wire import (
     path_and_query,
 )
 
-_WHOLE = 1 << 18
+_WHOLE = 1 << 16
 """Answers up to this size are sent together with their heads."""
 _CLOSE = b"connection: close\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
