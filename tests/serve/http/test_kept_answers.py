@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from batten.serve.http.answers import Answers, Expiring
+from batten.serve.http.answers import Answers, CurrentVersion, Expiring
 
 
 class Store:
@@ -94,3 +94,16 @@ async def test_an_answer_ends_with_its_time(store: Store) -> None:
     for _ in range(3):
         await answers.get("key", make, store.mark)
     assert store.made == 4
+
+
+async def test_a_version_holds_for_one_turn_of_the_loop(store: Store) -> None:
+    current = CurrentVersion(store)
+    seen: list[int] = []
+
+    async def ask() -> None:
+        seen.append(await current.version())
+        store.number += 1
+
+    for _ in range(2):
+        await asyncio.gather(*(ask() for _ in range(3)))
+    assert seen == [0, 0, 0, 3, 3, 3]

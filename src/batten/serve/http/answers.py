@@ -18,6 +18,28 @@ class Versioned(Protocol):
     async def version(self) -> int: ...
 
 
+class CurrentVersion:
+    """The version of a store, asked for once in a turn of the event loop.
+
+    A turn reads what clients sent before it answers any of them: whatever was acknowledged to a
+    client before it asked is older than the version that its turn has seen.
+    """
+
+    def __init__(self, store: Versioned) -> None:
+        self._store = store
+        self._seen: int | None = None
+
+    async def version(self) -> int:
+        seen = self._seen
+        if seen is None:
+            seen = self._seen = await self._store.version()
+            asyncio.get_running_loop().call_soon(self._forget)
+        return seen
+
+    def _forget(self) -> None:
+        self._seen = None
+
+
 class Expiring(Struct, frozen=True):
     """An answer that may change although nothing in the store does."""
 

@@ -14,8 +14,10 @@ from batten.serve.http.wire import (
     path_and_query,
 )
 
-_WHOLE = 1 << 16
-"""Answers up to this size are sent together with their heads."""
+_COPIED = 1 << 14
+"""Answers up to this size are sent together with their heads, in one packet."""
+_WHOLE = 1 << 18
+"""Those up to this size are sent at once."""
 _CLOSE = b"connection: close\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
 
@@ -193,7 +195,11 @@ class Request:
             if self.method != "HEAD":
                 if len(body) > _WHOLE:
                     return self._send_pieces(sent, body)
-                sent += body
+                if len(body) > _COPIED:
+                    self._send(sent)
+                    sent = body
+                else:
+                    sent += body
         self.is_answered = True
         return self._send(sent)
 

@@ -19,7 +19,7 @@ from batten.journal.contract import Journal, RunRow, SessionRow, Stored
 from batten.protocols.hecate.runs import Run, RunDetails, RunReply, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
-from batten.serve.http.answers import Answers
+from batten.serve.http.answers import Answers, CurrentVersion
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.kept import Kept, size_of
 from batten.serve.http.table import Call, Reply
@@ -65,9 +65,10 @@ class Service:
         self._views: Kept[tuple[str, int], _Folding] = Kept(16 * _MIB)
         self._whole: Kept[tuple[str, int], RunView] = Kept(16 * _MIB)
         """Views with all steps of a run: a client pages through them."""
-        self._answers = Answers(tasks.journal, 8 * _MIB)
-        self._replies: Kept[tuple[str, str], tuple[int, Reply]] = Kept(8 * _MIB)
-        """The encoded object of a run of a task, and how long the run was."""
+        self._current = CurrentVersion(tasks.journal)
+        self._answers = Answers(self._current, 8 * _MIB)
+        self._replies: Kept[tuple[str, str], _RunAnswer] = Kept(8 * _MIB)
+        """The encoded object of a run of a task."""
         self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
         tasks.on_queued = self._take_new
 
@@ -94,14 +95,18 @@ class Service:
     async def run_reply(self, task_id: str, run_id: str) -> Reply:
         """A run's object as an answer; made again only when the run has grown."""
         key = (task_id, run_id)
+        version = await self._current.version()
         known = self._replies.get(key)
-        if known is not None and known[0] == await self.journal.length(run_id):
-            return known[1]
+        if known is not None and known.version == version:
+            return known.reply
+        if known is not None and known.length == await self.journal.length(run_id):
+            known.version = version
+            return known.reply
         row = await self.tasks.run(task_id, run_id)
         body = msgspec.json.encode(RunReply(await self.run_object(row)))
-        known = row.next_sequence, Reply(body)
+        known = _RunAnswer(version, row.next_sequence, Reply(body))
         self._replies.keep(key, known, len(body))
-        return known[1]
+        return known.reply
 
     async def run_object(self, row: RunRow, number: int = 0) -> Run:
         """A run's object; made again only when the run has grown."""
@@ -209,6 +214,14 @@ class Service:
             known = _Asked(None if created is None else task_now(created, updates))
             self._asked.keep(key, known, size_of(known))
         return known.task
+
+
+class _RunAnswer(Struct):
+    version: int
+    """Of the store, when it was last compared."""
+    length: int
+    """Of the run."""
+    reply: Reply
 
 
 class _Asked(Struct, frozen=True):

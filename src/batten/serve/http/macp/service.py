@@ -14,7 +14,7 @@ from batten.control.artifacts import Artifacts
 from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal
-from batten.serve.http.answers import Answers
+from batten.serve.http.answers import Answers, CurrentVersion
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.macp.observing import Observing
 from batten.serve.http.plane_watch import PlaneWatch, RuntimeState
@@ -64,7 +64,7 @@ class RunService:
         self.watch.breaker = observer.link.breaker
         if settings.runtime_address:
             self.watch.link, self.watch.consumer = observer.link, observer
-        self.answers = Answers(journal, 32 * _MIB)
+        self.answers = Answers(CurrentVersion(journal), 32 * _MIB)
         """Of runs and lists, encoded."""
         self._home = home
         self._views: Views | None = None
