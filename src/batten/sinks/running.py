@@ -18,7 +18,7 @@ _GATHER_S = 0.05
 """How long facts gather before readers look again."""
 _QUIET_S = 2.0
 """How long there is no fact before the next one is awaited instead of looked for."""
-_FEW = 16
+_FEW = 64
 """Facts of a round while runs append: parts of a round cannot rest."""
 _COMPARE_EVERY_S = 10.0
 """How often lags are compared: within a second a slow answer looks like falling behind."""
