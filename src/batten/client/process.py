@@ -17,6 +17,8 @@ from batten.client.transport import PIECE, Start, Streams, Transport
 LEAVE_S = 10.0
 """How long it may take to end its run and exit after its streams are closed."""
 _TERMINATE_S = 2.0
+_REAPED_S = 2.0
+"""For a killed process to be gone, so that no trace of it is left in the event loop."""
 _COMPLAINTS_S = 1.0
 
 
@@ -71,6 +73,9 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
     finally:
         if process.returncode is None:  # the embedder itself is being cancelled
             process.kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REAPED_S):
+                    await process.wait()
 
 
 async def start_batten(command: Sequence[str], words: Sequence[str], **how: Any) -> Process:
