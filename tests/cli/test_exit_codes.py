@@ -126,7 +126,9 @@ def test_every_documented_code_is_tried_here() -> None:
 
 
 @contextmanager
-def working(stage: Stage, form: str) -> "Generator[subprocess.Popen[bytes], None, None]":
+def working(
+    stage: Stage, form: str, *more: str
+) -> "Generator[subprocess.Popen[bytes], None, None]":
     """A process whose run has begun a command, which ends when `go` is written to."""
     for name in ("begun", "go"):
         os.mkfifo(stage.workspace / name)
@@ -134,7 +136,7 @@ def working(stage: Stage, form: str) -> "Generator[subprocess.Popen[bytes], None
     model = stage.scenario([stubborn], [bash("exec tail -f /dev/null")], [say("x")])
     flags = ("--model", model, "--allow", "bash", "--sandbox", "none", "--output-format", form)
     with subprocess.Popen(
-        [BATTEN, "-p", "go", *flags],
+        [BATTEN, "-p", "go", *flags, *more],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=environment(stage), cwd=stage.workspace,
     ) as process:  # fmt: skip
@@ -192,7 +194,9 @@ def test_two_signals_before_the_run_leave_the_result_frame_whole(stage: Stage) -
 
 
 def test_130_is_a_second_interrupt(stage: Stage) -> None:
-    with working(stage, "events") as process:
+    # The command outlives the time in which the second signal comes, also on a slow machine.
+    patient = ("--settings", '{"sandbox": {"grace_s": 60}}')
+    with working(stage, "events", *patient) as process:
         process.send_signal(signal.SIGINT)
         until(process, "run.cancel_requested")
         process.send_signal(signal.SIGINT)
