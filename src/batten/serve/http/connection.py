@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         self.peer: Any = None
         """The client's address and port; None on a Unix socket."""
         self.is_lost = False
-        """The client is gone, or has closed its side: nobody may read an answer."""
+        """The connection is gone: nobody reads an answer."""
         self.is_made = False
         """It can be used: a handshake, if there is one, is over."""
         self._is_over = False
