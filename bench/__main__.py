@@ -111,13 +111,15 @@ def protocol_table(rows: list[Row]) -> list[str]:
 
 
 def service_table(rows: list[Row], name: str = "service") -> list[str]:
-    """Every measure; a request with its ratio to a bare route, and to one with a durable insert."""
+    """Every measure; a request with its ratios to a bare route and to one that is like it: with a
+    durable insert, or an answer of the same size.
+    """
     lines = [
-        f"| {name} | measured | unit | to a bare route | to a bare insert |",
+        f"| {name} | measured | unit | to a bare route | to one like it |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
-        ratios = [f"{row[name]:.2f}" if name in row else "" for name in ("ratio", "to_insert")]
+        ratios = [f"{row[name]:.2f}" if name in row else "" for name in ("ratio", "to_like")]
         figures = [row["what"], f"{row['value']:,.4g}", row["unit"], *ratios]
         lines.append(f"| {' | '.join(figures)} |")
     return lines

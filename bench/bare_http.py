@@ -1,7 +1,7 @@
 """The floors for an HTTP service: fixed answers on the same server, without anything of ours.
 
-`/` answers at once, `/body` when it has read the body, and `/insert` when it has also stored it:
-one row and one fsync, as durable as a commit of the journal.
+`/` answers at once, `/bytes/N` with so many bytes, `/body` when it has read the body, and `/insert`
+when it has also stored it: one row and one fsync, as durable as a commit of the journal.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import tempfile
+from functools import cache
 from typing import Any
 
 import apsw
@@ -34,11 +35,19 @@ _db = _store()
 
 
 async def respond(request: Request) -> None:
-    if request.path != "/":
+    answer = b"{}"
+    if request.path.startswith("/bytes/"):
+        answer = _answer_of(int(request.path.removeprefix("/bytes/")))
+    elif request.path != "/":
         body, _ = await request.piece()
         if request.path == "/insert":
             _db.execute("INSERT INTO rows (body) VALUES (?)", (body,))
-    await request.answer(200, _HEADERS, b"{}")
+    await request.answer(200, _HEADERS, answer)
+
+
+@cache
+def _answer_of(size: int) -> bytes:
+    return bytes(size)
 
 
 async def main() -> None:

@@ -63,12 +63,12 @@ async def _measure(folder: str) -> list[Row]:
         )
         async with rates.floors(folder) as bare:
             found += [
-                await rates.row(what, port, rates.getting(path), clients, bare)
+                await rates.read(what, port, path, clients, bare)
                 for what, path in _paths(short, long).items()
                 for clients in _CLIENTS
             ]
             found += [
-                await rates.row("POST /runs", port, _create, clients, bare, stores=True)
+                await rates.row("POST /runs", port, _create, clients, bare, like="/insert")
                 for clients in _CLIENTS
             ]
             found += bare.rows()

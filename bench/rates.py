@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -36,12 +35,10 @@ class Floors:
         self._seen: dict[tuple[str, int], list[float]] = {}
 
     async def at(self, path: str, clients: int) -> float:
-        body = None if path == "/" else {"prompt": "go"}
-        method = "GET" if path == "/" else "POST"
+        def post(one: Connection) -> Awaitable[bytes]:
+            return one.ask("POST", path, {"prompt": "go"})
 
-        def ask(one: Connection) -> Awaitable[bytes]:
-            return one.ask(method, path, body)
-
+        ask = post if path in ("/body", "/insert") else getting(path)
         found = await rate(self._port, ask, clients, _FLOOR_SECONDS)
         self._seen.setdefault((path, clients), []).append(found)
         return found
@@ -54,6 +51,8 @@ class Floors:
             "/insert": "and inserts it, one fsync",
         }
         for (path, clients), rates in self._seen.items():
+            if path not in names:
+                continue
             value = statistics.median(rates)
             found = {"what": _named(names[path], clients), "value": value, "unit": "/s"}
             if path != "/":
@@ -94,10 +93,19 @@ async def reads(
         "list of a run's events": f"/hecate/v1/tasks/{task_id}/runs/{run_id}/events?limit=500",
     }
     return [
-        await row(what, port, getting(path), clients, bare)
+        await read(what, port, path, clients, bare)
         for what, path in paths.items()
         for clients in _CLIENTS
     ]
+
+
+async def read(what: str, port: int, path: str, clients: int, bare: Floors) -> Row:
+    """The rate of a reading request, beside bare routes: the smallest, and one of its size."""
+    one = Connection(port)
+    await one.open()
+    size = len(await one.ask("GET", path))
+    one.close()
+    return await row(what, port, getting(path), clients, bare, like=f"/bytes/{size}")
 
 
 def getting(path: str) -> Ask:
@@ -120,12 +128,12 @@ async def writes(folder: str, workspace: str, bare: Floors) -> list[Row]:
 
     try:
         found = [
-            await row("create a task", port, create, clients, bare, stores=True)
+            await row("create a task", port, create, clients, bare, like="/insert")
             for clients in _CLIENTS
         ]
         for clients in _CLIENTS:
             starting = partial(_starts, port, create, clients)
-            found.append(await _beside("start a task", starting, clients, bare, stores=True))
+            found.append(await _beside("start a task", starting, clients, bare, "/insert"))
         return found
     finally:
         stop(server)
@@ -154,45 +162,38 @@ async def states(folder: str, workspace: str, bare: Floors) -> list[Row]:
         made = msgspec.json.decode(await first.ask("POST", "/api/headless/sessions", {}))
         path = f"/api/headless/sessions/{made['session_id']}/state"
         first.close()
-        return [
-            await row("state of a session", port, getting(path), clients, bare)
-            for clients in _CLIENTS
-        ]
+        return [await read("state of a session", port, path, clients, bare) for clients in _CLIENTS]
     finally:
         stop(runner)
 
 
-async def row(
-    what: str, port: int, ask: Ask, clients: int, bare: Floors, *, stores: bool = False
-) -> Row:
-    """The rate of a request, beside that of the bare routes."""
+async def row(what: str, port: int, ask: Ask, clients: int, bare: Floors, *, like: str) -> Row:
+    """The rate of a request, beside that of the smallest bare route and of one `like` it."""
     asking = partial(rate, port, ask, clients, _SECONDS / _TURNS)
-    return await _beside(what, asking, clients, bare, stores=stores)
+    return await _beside(what, asking, clients, bare, like)
 
 
 async def _beside(
-    what: str, measure: Callable[[], Awaitable[float]], clients: int, bare: Floors, *, stores: bool
+    what: str, measure: Callable[[], Awaitable[float]], clients: int, bare: Floors, like: str
 ) -> Row:
     """What `measure` finds beside the bare routes; in turns, the median of each."""
     floors: list[float] = []
-    inserts: list[float] = []
+    alike: list[float] = []
     values: list[float] = []
     for _ in range(_TURNS):
         floors.append(await bare.at("/", clients))
-        if stores:
+        if like == "/insert":
             await bare.at("/body", clients)
-            inserts.append(await bare.at("/insert", clients))
+        alike.append(await bare.at(like, clients))
         values.append(await measure())
-    storing = statistics.median(inserts) if stores else 0.0
-    return _compared(what, statistics.median(values), clients, statistics.median(floors), storing)
-
-
-def _compared(what: str, value: float, clients: int, floor: float, storing: float) -> Row:
-    compared: dict[str, Any] = {"what": _named(what, clients), "value": value, "unit": "/s"}
-    compared["ratio"] = value / floor
-    if storing:
-        compared["to_insert"] = value / storing
-    return compared
+    value = statistics.median(values)
+    return {
+        "what": _named(what, clients),
+        "value": value,
+        "unit": "/s",
+        "ratio": value / statistics.median(floors),
+        "to_like": value / statistics.median(alike),
+    }
 
 
 async def rate(

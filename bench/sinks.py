@@ -33,6 +33,10 @@ _RUNS = 10_000
 _PARTS = 9
 _TURNS = 20
 _RUNS_OF_A_TURN = 20
+_RUNS_OF_A_PHASE = 12
+"""Runs beside an export before it is stopped for as many: its rests are shorter than that."""
+_MOST_BESIDE = 9_000
+"""Appends beside an export that are measured; it may take much longer."""
 _STARTS_S = 2.0
 _SETTLES_S = 0.2
 _NONE, _AGAIN, _ALL, _HANG, _CONTROL = KINDS = (
@@ -74,9 +78,9 @@ async def _latencies(turns: int) -> list[Row]:
             for place in places.values():
                 await place.turn()
         made: list[Row] = []
-        bare = _cuts(places[_NONE].waits)
+        bare = _typical(places[_NONE].waits)
         for kind in KINDS:
-            cuts = _cuts(places[kind].waits)
+            cuts = _typical(places[kind].waits)
             for value, other, name in zip(cuts, bare, ("p50", "p99"), strict=True):
                 row = {"what": f"append, {kind}: {name}", "value": value * 1e3, "unit": "ms"}
                 made.append(row if kind == _NONE else {**row, "ratio": value / other})
@@ -84,10 +88,14 @@ async def _latencies(turns: int) -> list[Row]:
         return [*made, {"what": "CPU of the process of sinks", **share}]
 
 
-def _cuts(seconds: Sequence[float]) -> tuple[float, float]:
-    """The median and the 99th percentile."""
-    cuts = statistics.quantiles(seconds, n=100)
-    return cuts[49], cuts[98]
+def _typical(waits: Sequence[float]) -> tuple[float, float]:
+    """The median and the 99th percentile, each the median over parts of the time: one stall of the
+    disk does not decide it.
+    """
+    size = len(waits) // _PARTS
+    parts = [waits[start : start + size] for start in range(0, size * _PARTS, size)]
+    cuts = [statistics.quantiles(part, n=100) for part in parts]
+    return statistics.median(one[49] for one in cuts), statistics.median(one[98] for one in cuts)
 
 
 class _Place:
@@ -149,6 +157,11 @@ class _Place:
             self._process.send_signal(number)
 
 
+async def _append_phase(journal: SqliteJournal, waits: list[float]) -> None:
+    for _ in range(_RUNS_OF_A_PHASE):
+        await _append(journal, waits)
+
+
 async def _append(journal: SqliteJournal, waits: list[float]) -> None:
     """One run; the waits for its commits are added to those before."""
     run_id, fence = await _begin(journal)
@@ -174,7 +187,8 @@ async def _exported(home: str, elsewhere: str, runs: int) -> list[Row]:
     store = SinkStore.open(home)
     try:
         for _ in range(0, runs, 50):
-            await asyncio.gather(*(_whole(journal) for _ in range(50)))
+            for one in (journal, other):  # of one size: a commit to a larger file takes longer
+                await asyncio.gather(*(_whole(one) for _ in range(50)))
         end = await journal.position()
         alone = await _export(home, journal, store, end, None)
         beside = await _export(home, journal, store, end, other)
@@ -182,7 +196,9 @@ async def _exported(home: str, elsewhere: str, runs: int) -> list[Row]:
         store.close()
         other.close()
         journal.close()
-    without, again, with_it = map(_typical_p99, (beside.between, beside.again, beside.during))
+    without, again, with_it = (
+        _typical(waits)[1] for waits in (beside.between, beside.again, beside.during)
+    )
     what = f"export of {runs:,} runs"
     rates = {"alone": alone, "beside a run": beside}
     return [
@@ -228,7 +244,8 @@ async def _export(
     home: str, journal: SqliteJournal, store: SinkStore, end: int, other: SqliteJournal | None
 ) -> _Export:
     """With another journal, runs append meanwhile: to this one, and to the other one while the
-    process is stopped, so that it does not fall behind for being stopped.
+    process is stopped, so that it does not fall behind for being stopped. Then it ends with the
+    last append that is measured, or with the export.
     """
     for name in ("otel", "webhook:bench"):
         store.remove(name)
@@ -242,16 +259,16 @@ async def _export(
         process = _sinks(home, receiver.url)
         try:
             # What the run beside it adds is not waited for.
-            while any(row.position < end for row in store.sinks()):
+            while any(row.position < end for row in store.sinks()) and len(during) < _MOST_BESIDE:
                 peak = max(peak, _resident_mb(process.pid))
                 if other is None:
                     await asyncio.sleep(0.1)
                     continue
-                await _append(journal, during)
+                await _append_phase(journal, during)
                 paused = time.perf_counter()
                 process.send_signal(signal.SIGSTOP)
-                await _append(other, between)
-                await _append(other, again)
+                await _append_phase(other, between)
+                await _append_phase(other, again)
                 process.send_signal(signal.SIGCONT)
                 paused_s += time.perf_counter() - paused
             took_s = time.perf_counter() - began - paused_s
@@ -260,13 +277,6 @@ async def _export(
             process.kill()
             process.wait()
     return _Export(took_s, told, peak, during, between, again)
-
-
-def _typical_p99(waits: Sequence[float]) -> float:
-    """The median over parts of the time, so that one stall of the disk does not decide it."""
-    size = len(waits) // _PARTS
-    parts = [waits[start : start + size] for start in range(0, size * _PARTS, size)]
-    return statistics.median(_cuts(part)[1] for part in parts)
 
 
 async def _begin(journal: SqliteJournal) -> tuple[str, int]:

@@ -31,7 +31,7 @@ def lines(path: str, posted: dict[str, Any]) -> Iterator[str]:
             took = int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
             yield f"{span['traceId']}  {took / 1e6:8.1f} ms  {span['name']}"
     elif "event" in posted:
-        yield f"{posted['event']}: {posted['runId']}"
+        yield f"{posted['event']}: {posted['runId'] or posted['taskId']}"
 
 
 class Receiver(BaseHTTPRequestHandler):

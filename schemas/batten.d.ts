@@ -98,6 +98,10 @@ export interface ArtifactMetadata {
   kind: "command_output" | "fetched_resource" | "file_snapshot" | "image" | "patch" | "search_results" | "tool_result_blob";
   /** The run that it belongs to. */
   run_id: string;
+  /**
+   * Without it, that of the part `body`, else that of the kind: `text/x-diff` of a patch,
+   * `text/plain` of a command's output, JSON of search results, or `application/octet-stream`.
+   */
   mime_type?: string;
   /** Details of the kind. A patch needs `target_path`. */
   metadata?: Record<string, unknown>;
@@ -424,7 +428,7 @@ export interface Delivery {
   id: number;
   messageId: string;
   event: string;
-  runId: string;
+  runId: string | null;
   status: "delivered" | "failed" | "pending";
   attempts: number;
   responseStatus: number | null;
@@ -1628,8 +1632,10 @@ export interface Task {
   run_count?: number;
   step_count?: number;
   artifact_count?: number;
-  /** The cost of all runs of the task. */
+  /** The cost of all runs of the task, child runs included. */
   total_cost_micros_usd?: number;
+  /** A model call had no known cost: the total is a lower bound. */
+  cost_unknown?: boolean;
   last_error?: string;
   created_at: string;
   updated_at: string;
@@ -2682,6 +2688,10 @@ export interface SessionConfiguredData {
   settings: Record<string, unknown>;
   /** All settings unchanged and encrypted; present if redaction or size altered them. */
   sealed_artifact_id?: string;
+  /** Names of the settings that differ from those before; absent from a session's first ones. */
+  changed?: Array<string>;
+  /** Who changed them; absent for the user that resumed the session with other ones. */
+  by?: string;
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }
@@ -3242,6 +3252,8 @@ export interface TurnFailedData {
   answer?: unknown;
   /** The delay it requested before a retry. */
   retry_after_ms?: number;
+  /** The time from `turn.started`, retries included; absent if the worker was lost. */
+  duration_ms?: number;
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }

@@ -4,16 +4,15 @@ Readers accept unknown fields, so no schema closes an object. Properties and typ
 protocol does not define carry `x-batten-addition`.
 """
 
-import ast
 import inspect
-import textwrap
 from typing import Any
 
 import msgspec
 
 from batten.contract.envelope import SCHEMA_VERSION
-from batten.contract.facts import FACTS, Fact
+from batten.contract.facts import FACTS
 from batten.contract.outcomes import ENDINGS
+from batten.serve.http.field_notes import notes_of
 from scripts.published import is_addition
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -83,7 +82,7 @@ def payload_schema(type_: str, *, ours: bool = True) -> dict[str, Any]:
         body["required"] = always_written(fact)
         for name, component in components.items():
             component["required"] = always_written(_NESTED[name])
-    for name, note in field_notes(fact).items():
+    for name, note in notes_of(fact).items():
         if name in body["properties"]:
             body["properties"][name]["description"] = note
     for name in body["properties"]:
@@ -106,26 +105,6 @@ def always_written(struct: type[msgspec.Struct]) -> list[str]:
         for field in msgspec.structs.fields(struct)
         if field.default is not msgspec.UNSET or field.encode_name in names
     ]
-
-
-def field_notes(fact: type[Fact]) -> dict[str, str]:
-    """The string below each field of a fact, parsed from source: Python drops it at run time."""
-    notes: dict[str, str] = {}
-    for cls in reversed(fact.__mro__):
-        if not issubclass(cls, Fact):
-            continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(definition, ast.ClassDef)
-        for field, below in zip(definition.body, definition.body[1:], strict=False):
-            match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(note))),
-                ):
-                    notes[name] = " ".join(note.split())
-                case _:
-                    pass
-    return notes
 
 
 def _id(prefix: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
-from genai_prices import data, types
+from genai_prices import data_snapshot, types
 
 PROVIDERS = ("anthropic", "openai", "google", "openrouter", "groq", "deepseek", "x-ai")
 TARGET = Path(__file__).parent.parent / "src" / "batten" / "models" / "prices.json"
@@ -105,7 +105,8 @@ def row(model: types.ModelInfo, on: date) -> list[Any] | None:
 def main() -> None:
     as_of = sys.argv[1] if len(sys.argv) > 1 else datetime.now(UTC).date().isoformat()
     on = date.fromisoformat(as_of)
-    known = {provider.id: provider for provider in data.providers}
+    # Not `genai_prices.data`, whose one expression of 1.5 MB takes pyright a minute to judge.
+    known = {provider.id: provider for provider in data_snapshot.get_snapshot().providers}
     lines: list[str] = []
     for name in PROVIDERS:
         rows = [line for model in known[name].models if (line := row(model, on)) is not None]

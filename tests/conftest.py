@@ -1,9 +1,15 @@
-"""What holds for every test: no example fails for being slow, and no signal is ignored."""
+"""What holds for every test: no example fails for being slow, no signal is ignored, and a child
+that nobody waited for names the test that started it.
+"""
 
+import gc
+import os
 import signal
+import subprocess
 import sys
 import time
-from typing import Protocol
+import warnings
+from typing import Any, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +28,36 @@ settings.load_profile("unhurried")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _NamedProcess(subprocess.Popen[Any]):
+    """Knows its test: the warning about a child that still runs comes with the garbage collector,
+    and so fails a later test.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._started_by = os.environ.get("PYTEST_CURRENT_TEST", "no test")
+        super().__init__(*args, **options)
+
+    def __del__(self) -> None:
+        super().__del__(_warn=self._warn)  # type: ignore[call-arg]
+
+    def _warn(self, message: str, category: type[Warning], source: object) -> None:
+        told = f"{message}: {self.args!r}, started by {self._started_by}"
+        warnings.warn(told, category, stacklevel=2, source=source)
+
+
+# Modules and tests stay to the end: to search them for garbage again and again was two fifths of
+# the time that collecting them takes, in each worker.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
+
+
+setattr(subprocess, "Popen", _NamedProcess)  # noqa: B010  # asyncio starts processes with it too
 
 
 class Tell(Protocol):

@@ -88,6 +88,7 @@ class Editor:
         self.limits: list[int | None] = []
         """Bytes of output that it was asked to keep, of each terminal."""
         self.truncates = False
+        self.has_terminals = True
         self.heard = asyncio.Condition()
 
     def of(self, kind: type[Any], session_id: str | None = None) -> list[Any]:
@@ -184,6 +185,8 @@ class Editor:
         output_byte_limit: int | None = None,
         **kwargs: Any,
     ) -> schema.CreateTerminalResponse:
+        if not self.has_terminals:
+            raise acp.RequestError(-32603, "none is free")
         process = await asyncio.create_subprocess_exec(
             command,
             *(args or []),

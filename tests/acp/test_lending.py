@@ -146,8 +146,24 @@ async def test_output_of_which_the_editor_kept_the_end_says_so(tmp_path: Path) -
         await at.greet(terminal=True)
         assert await at.prompt(await at.new()) == "end_turn"
         assert at.editor.limits == [1 << 20]
+        assert [
+            one.raw_output for one in at.editor.of(schema.ToolCallProgress) if one.raw_output
+        ] == [{"exitCode": 0, "signal": None, "truncated": True}]
     (whole,) = await facts(stage, ToolCompleted)
     assert str(whole.output).startswith("[the beginning of the output was not kept]\nthe end")
+
+
+async def test_a_terminal_that_the_editor_refuses_is_a_failed_call_that_says_so(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([bash("echo hi")], [say("ok"), end()])
+    async with desk(stage, model) as at:
+        at.editor.has_terminals = False
+        await at.greet(terminal=True)
+        assert await at.prompt(await at.new()) == "end_turn"
+        (shown,) = at.editor.contents("content", at_end=True)
+        assert shown.content.text == "Error: the client did not open a terminal: none is free"
 
 
 async def test_a_command_that_takes_too_long_is_killed_in_its_terminal(tmp_path: Path) -> None:

@@ -78,11 +78,15 @@ async def test_everything_a_prompt_may_bring_reaches_the_run(tmp_path: Path) -> 
     ]
     async with desk(stage, model) as at:
         await at.greet()
+        session_id = await at.new()
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-        answered = await at.agent.prompt(
-            session_id=await at.new(), prompt=blocks, traceparent=trace
-        )
+        answered = await at.agent.prompt(session_id=session_id, prompt=blocks, traceparent=trace)
         assert answered.stop_reason == "end_turn"
+        await at.agent.load_session(cwd=str(stage.workspace), session_id=session_id)
+        said, png, gif = at.editor.of(schema.UserMessageChunk)
+        assert (said.content.type, len({one.message_id for one in (said, png, gif)})) == ("text", 1)
+        assert [base64.b64decode(one.content.data) for one in (png, gif)] == [PNG, GIF]
+        assert [one.content.mime_type for one in (png, gif)] == ["image/png", "image/gif"]
     (message,) = await facts(stage, UserMessage)
     assert message.text.startswith("What is this?\n[@a.py](file:///w/a.py)\n")
     assert "x = 1" in message.text

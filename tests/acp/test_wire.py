@@ -141,6 +141,25 @@ async def test_a_prompt_that_is_withdrawn_as_a_request_is_cancelled(tmp_path: Pa
         assert (await at.answer(asked))["result"] == {"stopReason": "cancelled"}
 
 
+async def test_a_request_that_is_withdrawn_in_the_same_write_is_answered(tmp_path: Path) -> None:
+    """Both are read before the request has begun to be carried out."""
+    stage = Stage(tmp_path)
+    async with wire(stage) as at:
+        await at.ask("initialize", HELLO)
+        for _ in range(2):  # its id is free again
+            several: list[Json] = [
+                {"id": "same", "method": "session/list", "params": {}},
+                {"method": "$/cancel_request", "params": {"requestId": "same"}},
+            ]
+            at.write(
+                b"".join(
+                    msgspec.json.encode({"jsonrpc": "2.0", **said}) + b"\n" for said in several
+                )
+            )
+            answered = await at.next()
+            assert (answered["id"], answered["error"]["code"]) == ("same", -32800)
+
+
 async def test_a_client_that_stops_reading_for_good_ends_the_run(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     model = stage.scenario([bash("echo begun; sleep 60")], [say("no"), end()])

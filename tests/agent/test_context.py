@@ -119,6 +119,42 @@ async def test_a_conversation_near_the_window_is_compacted_and_goes_on(
 
 
 @pytest.mark.usefixtures("prices")
+async def test_two_messages_that_do_not_fit_together_are_compacted_and_not_refused(
+    stage: Stage,
+) -> None:
+    """Otherwise every later prompt would be refused too: both stay in the conversation."""
+    replies = ["noted", "we talked", "the end", "and on"]
+    async with ModelServer([answer(anthropic_turn(text)) for text in replies]) as server:
+        stage.environ.update(server.environ())
+        flags = ("--model", "anthropic/small", "--system", "Be brief.", "--no-instructions")
+        async with stage.session(*flags, "--no-tools") as session:
+            session.settings = replace(session.settings, max_output_tokens=50)
+            prompts = ["x" * 2400, "y" * 2400, "go on"]
+            played = [await finish(session, await session.prompt(text)) for text in prompts]
+    assert [one.ended.outcome for one in played] == ["completed"] * 3
+    assert played[1].one(f.ContextCompacted).messages_removed == 2
+    assert played[2].all(f.ContextCompacted) == []
+    assert len(server.requests) == 4
+
+
+@pytest.mark.usefixtures("prices")
+async def test_no_more_is_summarized_than_the_model_can_read(stage: Stage) -> None:
+    """A prompt whose compaction failed stays in the conversation, which then exceeds the window."""
+    told = {"error": {"type": "invalid_request_error", "message": "not now"}}
+    replies = [answer(anthropic_turn(text)) for text in ("noted", "we talked", "the end")]
+    async with ModelServer([replies[0], refusal(400, told), *replies[1:]]) as server:
+        stage.environ.update(server.environ())
+        flags = ("--model", "anthropic/small", "--system", "Be brief.", "--no-instructions")
+        async with stage.session(*flags, "--no-tools") as session:
+            session.settings = replace(session.settings, max_output_tokens=50)
+            prompts = ["x" * 2400, "y" * 2400, "go on"]
+            played = [await finish(session, await session.prompt(text)) for text in prompts]
+    assert [one.ended.outcome for one in played] == ["completed", "model_error", "completed"]
+    assert b"yyy" not in server.requests[2].body
+    assert b"yyy" in server.requests[3].body
+
+
+@pytest.mark.usefixtures("prices")
 async def test_a_model_that_is_named_for_summaries_writes_them(stage: Stage) -> None:
     replies = [answer(anthropic_turn("a" * 440)) for _ in range(3)]
     summary = answer(anthropic_turn("we talked", input_tokens=700))

@@ -75,6 +75,15 @@ async def test_tokens_read_from_a_cache_cost_their_own_rate(stage: Stage) -> Non
     assert played.one(f.TurnCompleted).cached_input_tokens == 1000
 
 
+async def test_a_call_whose_tokens_are_not_reported_has_an_unknown_cost(stage: Stage) -> None:
+    silent = answer(anthropic_turn("done").replace(b'"usage"', b'"other"'))
+    async with serving(stage, [silent]):
+        played = await stage.run(*PRICED)
+    message, ending = played.one(f.AssistantMessageComplete), played.one(f.RunFinished)
+    assert (message.usage, message.cost_micros_usd) == (Usage(), None)
+    assert (ending.cost_micros_usd, ending.cost_unknown) == (0, True)
+
+
 async def test_a_price_nobody_knows_is_said_and_never_silently_zero(stage: Stage) -> None:
     async with serving(stage, [step(1), DONE]):
         played = await stage.run("--model", "anthropic/unheard-of", "--allow", "bash")

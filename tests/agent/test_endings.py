@@ -10,6 +10,7 @@ from batten.agent.ending import terminal_fact
 from batten.agent.progress import Progress
 from batten.contract import facts as f
 from batten.contract.outcomes import ENDINGS, Outcome
+from batten.journal.sqlite.lock import FileLock
 from tests.models.server import Fault, ModelServer, answer, cut, refusal
 from tests.models.wire import (
     anthropic_end,
@@ -48,7 +49,7 @@ async def test_an_explicit_end_stops_after_the_tools_of_its_message(stage: Stage
 
 
 async def test_two_hundred_equal_turns_are_a_loop(stage: Stage) -> None:
-    again = [call("glob", pattern="*")]
+    again = [call("todo_write", todos=[])]
     played = await stage.play(*[again] * 200, [say("never said")])
     assert failed(played, "loop").message == "Doom loop detected: 200 iterations"
     assert len(played.all(f.ToolCompleted)) == 200
@@ -123,6 +124,17 @@ async def test_an_answer_cut_off_says_at_which_limit(stage: Stage) -> None:
     assert fact.message == "the answer was cut off at 77 output tokens"
 
 
+async def test_an_answer_cut_off_by_the_context_window_says_so(stage: Stage) -> None:
+    ending = anthropic_end("model_context_window_exceeded")
+    body = sse(anthropic_start(), *anthropic_text_block(0, "I will"), *ending, named=True)
+    async with ModelServer([answer(body)]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET)
+    fact = failed(played, "context_overflow")
+    assert fact.message == "the answer was cut off: the model's context window is full"
+    assert played.ended.last_text == "I will"
+
+
 async def test_a_filtered_answer_is_its_own_outcome(stage: Stage) -> None:
     choice = {"index": 0, "delta": {"content": ""}, "finish_reason": "content_filter"}
     body = sse({"id": "c", "choices": [choice]}, "[DONE]")
@@ -176,11 +188,11 @@ async def test_a_limit_of_the_provider_is_named_and_may_be_tried_again_later(sta
     assert failed(played, "model_error", "model_rate_limited").retriable
 
 
-async def test_a_model_that_cannot_be_opened_ends_the_run_as_a_matter_of_configuration(
-    stage: Stage,
-) -> None:
+async def test_a_missing_key_ends_the_run_as_a_wrong_one_does(stage: Stage) -> None:
     played = await stage.run("--model", SONNET)
-    assert "ANTHROPIC_API_KEY" in failed(played, "config").message
+    fact = failed(played, "model_error", "model_auth")
+    assert "ANTHROPIC_API_KEY" in fact.message
+    assert not fact.retriable
 
 
 async def test_a_bug_ends_its_run_loudly_and_nothing_else(stage: Stage) -> None:
@@ -301,3 +313,23 @@ async def test_what_was_said_last_is_known_whatever_the_ending(stage: Stage) -> 
     )
     assert played.ended.last_text == "First."
     assert played.ended.tool_calls == 2
+
+
+async def test_a_run_whose_start_is_cancelled_while_it_is_stored_has_its_ending(
+    stage: Stage,
+) -> None:
+    async with stage.session("--model", stage.scenario([say("well")])) as session:
+        other = FileLock(f"{stage.home}/journal.db.lock")
+        other.acquire(5)
+        starting = asyncio.ensure_future(session.prompt("go"))
+        for _ in range(20):  # as far as it comes without the store
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.sleep(0)
+        other.release()
+        other.close()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        (row,) = await session.deps.journal.runs(kind="agent_loop")
+        assert row.outcome == "cancelled"
+        assert (await finish(session, await session.prompt("on"))).ended.outcome == "completed"

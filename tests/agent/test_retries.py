@@ -36,7 +36,8 @@ async def test_a_provider_that_stays_busy_ends_the_run(stage: Stage) -> None:
         played = await stage.run("--model", SONNET)
     assert played.ended.outcome == "model_error"
     assert len(server.requests) == 3
-    assert played.one(f.TurnFailed).code == "model_overloaded"
+    failed = played.one(f.TurnFailed)
+    assert (failed.code, isinstance(failed.duration_ms, int)) == ("model_overloaded", True)
 
 
 async def test_a_scripted_hiccup_is_tried_again(stage: Stage) -> None:

@@ -8,7 +8,7 @@ def test_a_request_is_shown_with_its_ratios_and_anything_else_without() -> None:
     table = service_table(
         [
             {"what": "start", "value": 0.34, "unit": "s"},
-            {"what": "create", "value": 4000.0, "unit": "/s", "ratio": 0.4, "to_insert": 2.0},
+            {"what": "create", "value": 4000.0, "unit": "/s", "ratio": 0.4, "to_like": 2.0},
         ]
     )
     assert table[2:] == ["| start | 0.34 | s |  |  |", "| create | 4,000 | /s | 0.40 | 2.00 |"]

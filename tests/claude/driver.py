@@ -141,6 +141,8 @@ class Task:
         match verdict["do"]:
             case "allow":
                 return sdk.PermissionResultAllow(updated_input=verdict.get("input"))
+            case "suggested":
+                return sdk.PermissionResultAllow(updated_permissions=context.suggestions)
             case "always":
                 rule = sdk.types.PermissionRuleValue(name)
                 update = sdk.PermissionUpdate(

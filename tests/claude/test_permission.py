@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from batten.contract.facts import ApprovalRequested, ApprovalResolved
 from batten.session.history import facts_of
 from tests.claude.driving import Client, Json, bash, says
@@ -88,6 +90,24 @@ async def test_always_allow_is_asked_once(client: Client) -> None:
     )
     assert report.results == ["1", "2"]
     assert len(report.callbacks) == 1
+
+
+async def test_the_suggested_rule_covers_the_command_that_was_asked_about_and_no_other(
+    client: Client,
+) -> None:
+    if client.sdk.is_oldest:
+        pytest.skip("it cannot send a suggestion back")
+    report = await client.ask(
+        says("", bash("touch a*b > out")),
+        says("", bash("touch a*b > out", "toolu_2")),
+        says("", bash("touch other", "toolu_3")),
+        says("ok"),
+        steps=TURN,
+        permission={"do": "suggested"},
+    )
+    assert report.error is None
+    commands = [asked["input"]["command"] for asked in report.callbacks]
+    assert commands == ["touch a*b > out", "touch other"]
 
 
 async def test_a_callback_that_fails_denies(client: Client) -> None:

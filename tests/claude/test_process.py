@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from batten.redact.seal import SealKey
-from batten.session.session import settings_of
+from batten.session.stored_settings import settings_of
 from tests.agent.stage import Stage, bash, say
 from tests.claude.driving import BATTEN
 from tests.claude.process import SDK, Json, environ, started

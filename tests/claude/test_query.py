@@ -37,6 +37,8 @@ async def test_a_prompt_gives_an_init_the_messages_and_one_result(client: Client
     assert (result["subtype"], result["is_error"], result["num_turns"]) == ("success", False, 2)
     assert result["result"] == "All is well."
     assert result["total_cost_usd"] > 0
+    if not client.sdk.is_oldest:
+        assert result["model_usage"]["claude-sonnet-4-5"]["contextWindow"] >= 200_000
     assert report.stderr == []
 
 

@@ -82,10 +82,12 @@ def test_a_large_workspace_is_recorded_beside_the_model_and_before_the_run_ends(
 ) -> None:
     for number in range(400):
         (shell.stage.workspace / f"file{number}").write_text("")
-    shell.play([bash("echo 1 > file7")], [bash("rm file9")], [say("done")], flags=ALLOW)
+    # A change within the clock's tick in which the next command begins counts for that one.
+    first = "echo 1 > file7; sleep 0.05"
+    shell.play([bash(first)], [bash("rm file9")], [say("done")], flags=ALLOW)
     (run_id,) = shell.run_ids()
     assert shell("diff", run_id).out.decode().splitlines() == [
-        "# modified by a command: file7, 2 bytes (echo 1 > file7)",
+        f"# modified by a command: file7, 2 bytes ({first})",
         "# deleted by a command: file9 (rm file9)",
     ]
     assert shell("verify").code == 0

@@ -138,7 +138,7 @@ def test_an_agent_that_falls_silent_is_named(shell: Shell) -> None:
         (("--agents", "a", "--tokens", "t.json"), 64, "that --connected names"),
         (("--agents", "a", "--connected", "b", "--bind", "127.0.0.1:0"), 78, "give --tokens"),
         (("--agents", "a", "--connected", "b", "--tokens", "missing.json"), 78, "missing.json"),
-        (("--agents", "a"), 78, "no model"),
+        (("--agents", "a"), 1, "no model"),
     ],
 )
 def test_bad_input_is_refused_with_what_is_wrong(

@@ -130,6 +130,18 @@ def test_offline_asks_nobody(shell: Shell) -> None:
     assert all(one["status"] == "ok" and "not asked" in one["message"] for one in found)
 
 
+def test_offline_finds_the_keys_and_variables_that_are_missing(shell: Shell) -> None:
+    config = shell.stage.directory / ".config" / "batten"
+    config.mkdir(parents=True)
+    servers = {"db": {"command": "serve", "env": {"URL": "${NO_SUCH_VARIABLE}"}}}
+    settings = {"model": "anthropic/claude-sonnet-4-6", "mcpServers": servers}
+    (config / "settings.json").write_bytes(msgspec.json.encode(settings))
+    found = {one["subject"]: one for one in findings(shell, "--offline")}
+    assert found["provider"]["status"] == found["mcp"]["status"] == "problem"
+    assert "ANTHROPIC_API_KEY" in found["provider"]["message"]
+    assert "NO_SUCH_VARIABLE" in found["mcp"]["message"]
+
+
 def test_a_wrong_clock_is_noticed_by_the_servers_answer(shell: Shell) -> None:
     late = refused("200 OK", "date: Mon, 01 Jan 2024 00:00:00 GMT")
     with serving(shell, [late]):

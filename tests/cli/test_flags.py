@@ -104,6 +104,17 @@ def test_a_wrong_setting_of_the_environment_is_a_matter_of_configuration(
     assert all(row["outcome"] is not None for row in shell("runs", "--json").frames())
 
 
+@pytest.mark.parametrize("text", ["", "[]"])
+def test_a_price_file_that_is_none_is_told_before_there_is_a_run(shell: Shell, text: str) -> None:
+    prices = shell.stage.workspace / "prices.json"
+    prices.write_text(text)
+    shell.set(BATTEN_PRICES=str(prices))
+    said = shell.print(shell.stage.scenario([say("well")]))
+    assert (said.code, said.out) == (78, b"")
+    assert "prices.json is not a price file" in said.err
+    assert shell.run_ids() == []
+
+
 def test_an_empty_variable_is_as_good_as_none(shell: Shell) -> None:
     seconds = ("LEASE_S", "WATCHDOG_S", "MODEL_TIMEOUT_S", "MODEL_IDLE_S", "STDIN_S")
     variables = [*FLAG_VARIABLES.values(), *(f"BATTEN_{name}" for name in seconds)]
@@ -161,6 +172,53 @@ def test_a_model_without_its_provider_is_known_by_its_name(shell: Shell) -> None
     assert (run["provider"], run["model"]) == ("anthropic", "claude-sonnet-4-5")
 
 
+NOTHING_IS_ASKED = ["--max-turns", "0", "--output-format", "stream-json"]
+KEYS = {f"{name}_API_KEY": "k" for name in ("ANTHROPIC", "OPENAI", "OPENROUTER")}
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "model"),
+    [
+        (["--provider", "openai"], {}, "openai/gpt-5.5"),
+        (["--provider", "openai"], {"BATTEN_MODEL": "anthropic/claude-x"}, "openai/gpt-5.5"),
+        (["--provider", "openai"], {"BATTEN_MODEL": "openai/gpt-4o"}, "openai/gpt-4o"),
+        (["--provider", "ollama"], {"BATTEN_MODEL": "llama3"}, "ollama/llama3"),
+        (["--provider", "claude"], {}, "anthropic/claude-sonnet-4-6"),
+        (
+            ["--provider", "openrouter", "--model", "meta-llama/llama-3"],
+            {},
+            "openrouter/meta-llama/llama-3",
+        ),
+        (["--provider", "openrouter", "--model", "openai/gpt-4o"], {}, "openai/gpt-4o"),
+    ],
+)
+def test_the_model_is_one_of_the_provider_that_is_named(
+    shell: Shell, flags: list[str], environ: dict[str, str], model: str
+) -> None:
+    shell.set(**KEYS, **environ)
+    said = shell("-p", "x", *NOTHING_IS_ASKED, *flags)
+    assert (said.code, said.frames()[0]["model"]) == (75, model)
+
+
+def test_a_session_goes_on_with_a_model_of_the_provider_that_is_named(shell: Shell) -> None:
+    shell.set(**KEYS)
+    shell("-p", "x", *NOTHING_IS_ASKED)
+    said = shell("-p", "x", "--resume", "last", "--provider", "openai", *NOTHING_IS_ASKED)
+    assert said.frames()[0]["model"] == "openai/gpt-5.5"
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"), [("opneai", "there are: anthropic, openai,"), ("groq", "groq/MODEL")]
+)
+def test_a_provider_without_a_usual_model_is_not_replaced_by_another(
+    shell: Shell, provider: str, told: str
+) -> None:
+    shell.set(**KEYS)
+    said = shell("-p", "x", "--provider", provider)
+    assert said.code == 78
+    assert told in said.err
+
+
 def test_the_model_of_the_environment_is_used_when_none_is_named(shell: Shell) -> None:
     shell.set(BATTEN_MODEL=shell.stage.scenario([say("from the environment")]))
     assert shell("-p", "go").out == b"from the environment\n"
@@ -194,3 +252,69 @@ def test_help_lists_every_flag_and_every_command(shell: Shell) -> None:
 def test_the_version_is_told(shell: Shell, flag: str) -> None:
     said = shell(flag)
     assert (said.code, said.out.decode().split()[1]) == (0, "(Batten)")
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("revert", "RUN"),
+        ("apply", "RUN"),
+        ("reject", "RUN"),
+        ("answer", "REQUEST, {allow,deny}"),
+        ("keys", "{create,list,revoke}"),
+        ("sinks", "{list,dead,log,replay,drop,run}"),
+    ],
+)
+def test_only_what_a_command_needs_is_named_as_missing(
+    shell: Shell, command: str, missing: str
+) -> None:
+    said = shell(command)
+    assert said.code == 64
+    assert said.err == (
+        f"batten: the following arguments are required: {missing}\ntry: batten {command} --help\n"
+    )
+
+
+def test_a_port_that_does_not_exist_is_not_taken_for_another(shell: Shell) -> None:
+    said = shell("serve", "--port", "74301")
+    assert (said.code, "'74301' is not a port: 0 to 65535" in said.err) == (64, True)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+@pytest.mark.parametrize("flags", [["--no-save"], ["--resume", "last"]])
+def test_a_service_keeps_its_runs_and_goes_on_with_none_by_itself(
+    shell: Shell, command: str, flags: list[str]
+) -> None:
+    said = shell(command, *flags)
+    assert (said.code, said.out) == (64, b"")
+    assert said.err.startswith(f"batten: {flags[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--max-turns", "3"], "set it where `batten serve` is started"),
+        (["--json-schema", "{}"], "have nothing like it"),
+        (["--no-save"], "have nothing like it"),
+    ],
+)
+def test_a_flag_that_reaches_no_service_is_refused_with_what_to_do(
+    shell: Shell, flags: list[str], told: str
+) -> None:
+    said = shell("-p", "go", *flags, "--server", "http://127.0.0.1:9")
+    assert said.code == 64
+    assert f"{flags[0]} cannot be used with --server: " in said.err
+    assert told in said.err
+
+
+@pytest.mark.parametrize("argv", [["stats", "--server", "x"], ["--server", "x", "verify"]])
+def test_a_command_that_asks_no_service_says_so(shell: Shell, argv: list[str]) -> None:
+    said = shell(*argv)
+    assert said.code == 64
+    assert "works on the home of this machine; --server is for -p, answer, " in said.err
+
+
+@pytest.mark.parametrize("flag", ["--tls-cert", "--tls-key"])
+def test_a_certificate_and_its_key_belong_together(shell: Shell, flag: str) -> None:
+    said = shell("serve", flag, "some.pem")
+    assert (said.code, said.err) == (64, "batten: --tls-cert and --tls-key belong together\n")

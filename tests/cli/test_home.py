@@ -9,6 +9,7 @@ import pytest
 
 from batten.wiring.home import batten_home
 from tests.agent.stage import say
+from tests.session.processes import batten
 
 from .invoking import Shell
 
@@ -74,6 +75,7 @@ def test_a_home_that_cannot_be_used_is_an_error_in_words(
     assert str(shell.stage.home) in said.err
     if form != "text":
         assert str(shell.stage.home) in said.result["error"]
+        assert (said.result["outcome"], said.result["durable"]) == ("store", False)
 
 
 @pytest.mark.parametrize("break_it", [broken_file, broken_database, broken_directory])
@@ -107,3 +109,20 @@ def test_a_seal_that_cannot_be_broken_keeps_a_session_from_going_on(shell: Shell
     said = shell("-p", "again", "--resume", run_id)
     assert said.code == 1
     assert "seal.key" in said.err
+
+
+READS = (["runs"], ["show", "last"], ["events", "last"], ["artifacts", "last"], ["verify"])
+
+
+@pytest.mark.parametrize("command", [*READS, ["diff", "last"], ["audit"], ["requests"]])
+def test_a_command_that_reads_leaves_nothing_behind(shell: Shell, command: list[str]) -> None:
+    shell.play([say("well")])
+    home = shell.stage.home
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
+
+    before = files()
+    assert "journal.db-wal" not in before
+    assert batten(shell.stage, *command).returncode == 0
+    assert files() == before

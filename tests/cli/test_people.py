@@ -194,7 +194,7 @@ def test_output_that_cannot_be_written_is_said_in_words(
 ) -> None:
     code, err = spoken(stage, f"$B {command} {run_id} {place}")
     assert code == 1
-    assert err.startswith("batten: ")
+    assert err.startswith("batten: standard output is not complete: ")
 
 
 def test_a_version_nobody_can_read_is_an_error(stage: Stage) -> None:

@@ -64,6 +64,9 @@ def test_data_that_is_no_text_is_a_usage_error(shell: Shell, model: str) -> None
     assert shell.run_ids() == []
 
 
+STREAMS = ("--input-format", "stream-json", "--output-format", "stream-json")
+
+
 def asked(
     stage: Stage, model: str, *argv: str, stdin: int | None = None, words: str = ""
 ) -> "subprocess.CompletedProcess[bytes]":
@@ -115,6 +118,16 @@ def test_no_standard_input_is_no_word_about_it(stage: Stage, model: str, place: 
     sign = "<&-" if place == "closed" else "</dev/null"
     said = asked(stage, model, words=f'exec "$@" {sign}')
     assert (said.returncode, said.stdout, said.stderr) == (0, b"well\n", b"")
+
+
+@pytest.mark.parametrize("sign", ["</dev/null", "<&-"])
+def test_no_standard_input_holds_no_message(stage: Stage, model: str, sign: str) -> None:
+    said = subprocess.run(
+        ["sh", "-c", f'exec "$@" {sign}', "sh", BATTEN, "-p", "--model", model, *STREAMS],
+        capture_output=True, env=environment(stage), cwd=stage.workspace, timeout=PATIENCE_S,
+        check=False,
+    )  # fmt: skip
+    assert (said.returncode, said.stderr) == (66, b"batten: standard input held no message\n")
 
 
 def test_a_device_is_not_read_and_that_is_said(stage: Stage, model: str) -> None:

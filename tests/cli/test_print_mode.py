@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 
 import msgspec
@@ -19,6 +20,7 @@ from tests.models.wire import (
     anthropic_turn,
     sse,
 )
+from tests.tools import mcp_servers
 
 from .invoking import Shell, serving
 
@@ -311,14 +313,14 @@ def test_a_wrong_count_is_refused_with_what_is_right(
 @pytest.mark.parametrize("form", ["json", "stream-json"])
 def test_a_missing_key_is_a_result_that_programs_can_read(shell: Shell, form: str) -> None:
     said = shell.print("anthropic/claude-sonnet-4-5", "--output-format", form)
-    assert said.code == 78
+    assert (said.code, said.result["outcome"]) == (1, "model_error")
     assert "ANTHROPIC_API_KEY" in said.result["error"]
     assert "ANTHROPIC_API_KEY" in said.err
 
 
 def test_no_model_at_all_is_said_before_anything_begins(shell: Shell) -> None:
     said = shell("-p", "go", "--output-format", "stream-json")
-    assert said.code == 78
+    assert said.code == 1
     (frame,) = said.frames()
     assert (frame["subtype"], frame["session_id"], frame["turns"]) == ("error", "", 0)
     assert "no model: give --model" in frame["error"]
@@ -407,6 +409,16 @@ def test_a_server_that_is_not_there_is_one_line_on_stderr_and_the_run_goes_on(
     (line,) = said.err.splitlines()
     assert line.startswith("batten: MCP server away is not available: ")
     assert "/nowhere/at/all" in line
+
+
+def test_a_server_with_too_many_tools_is_one_line_on_stderr_and_the_run_goes_on(
+    shell: Shell,
+) -> None:
+    servers = {"endless": {"command": sys.executable, "args": [mcp_servers.__file__, "endless"]}}
+    config = msgspec.json.encode({"mcpServers": servers}).decode()
+    said = shell.play([say("well")], flags=["--mcp-config", config])
+    warning = "MCP server endless has more than 512 tools; the rest is left out"
+    assert (said.code, said.err) == (0, f"batten: {warning}\n")
 
 
 @pytest.mark.parametrize("output_format", ["json", "stream-json"])

@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from tests.models.server import answer
-from tests.models.wire import anthropic_turn, chat_turn, responses_turn
+from tests.models.wire import (
+    anthropic_end,
+    anthropic_start,
+    anthropic_turn,
+    chat_turn,
+    gemini_chunk,
+    ndjson,
+    ollama_line,
+    responses_call,
+    responses_end,
+    responses_turn,
+    sse,
+)
 
 from .invoking import Json, Shell, serving
 
@@ -86,6 +98,50 @@ def test_the_next_prompt_of_a_session_carries_the_whole_conversation(
     third = server.requests[2].body.decode()
     for words in ("go", "I look.", "echo hi", "well", "and now?"):
         assert words in third
+
+
+_TOUCH = ("c1", "bash", {"command": "touch made"})
+UNFINISHED = {
+    "a response that is incomplete for a reason of its own": (
+        "openai/gpt-5.5",
+        sse(
+            {"type": "response.created", "response": {"id": "resp_1"}},
+            *responses_call(0, _TOUCH),
+            responses_end("incomplete", incomplete_details={"reason": "something_new"}),
+        ),
+        "the provider aborted the answer: something_new",
+    ),
+    "an answer that Google gave up": (
+        "google/gemini-3-pro",
+        sse(gemini_chunk({"text": "I w"}, finish="OTHER")),
+        "the provider aborted the answer: OTHER",
+    ),
+    "no words, and a reason that nobody knows": (
+        "anthropic/claude-sonnet-4-5",
+        sse(anthropic_start(), *anthropic_end("something_new")),
+        "the model stopped without an answer: something_new",
+    ),
+    "a model that was loaded and said nothing": (
+        "ollama/qwen3",
+        ndjson(ollama_line(done=True) | {"done_reason": "load"}),
+        "the model stopped without an answer: load",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "body", "error"), UNFINISHED.values(), ids=UNFINISHED.keys())
+def test_is_no_success(shell: Shell, model: str, body: bytes, error: str) -> None:
+    with serving(shell, [answer(body)]):
+        said = shell.print(model, "--allow", "bash", "--output-format", "json")
+    assert (said.code, said.result["outcome"], said.result["error"]) == (1, "model_error", error)
+    assert not Path("made").exists()
+
+
+def test_an_empty_answer_is_a_success_that_is_said_aloud(shell: Shell) -> None:
+    with serving(shell, [answer(anthropic_turn())]):
+        said = shell.print("anthropic/claude-sonnet-4-5", "--output-format", "json")
+    assert (said.code, said.result["result"]) == (0, "")
+    assert said.err == "batten: the model gave an empty answer\n"
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """`--record`: the results and assertions it writes, and replays that compare a tree with them."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -115,16 +116,39 @@ def test_a_replay_fails_where_a_file_that_was_only_read_differs(
     assert "fail  file:data.txt" in said.out.decode()
 
 
-def test_a_run_that_did_not_complete_is_expected_to_end_so_again(
-    shell: Shell, tmp_path: Path
+WAIT = "until test -e ready; do sleep 0.1; done"
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}'
+
+
+@pytest.mark.parametrize(
+    ("outcome", "flags", "frames"),
+    [
+        ("max_turns", ["--max-turns", "2"], [[bash("true", f"c{turn}")] for turn in range(3)]),
+        ("timeout", ["--max-seconds", "1"], [[bash(WAIT, "c1")], [say("Hm.")]]),
+        (
+            "cancelled",
+            [],
+            [[bash(f"test -e ready || kill -TERM {os.getpid()}; {WAIT}", "c1")], [say("Hm.")]],
+        ),
+        ("schema_invalid", ["--json-schema", SCHEMA], [[say("No."), end()]] * 3),
+        ("denied", ["--fail-on", "denied"], [[bash("curl x", "c1")], [say("Hm."), end()]]),
+    ],
+)
+def test_a_run_that_was_stopped_completes_where_nothing_stops_it(
+    shell: Shell, tmp_path: Path, outcome: str, flags: list[str], frames: Any
 ) -> None:
-    frames = [[bash("true", f"c{number}")] for number in range(3)]
-    path = record(shell, "--max-turns", "2", frames=frames)
+    path = record(shell, *flags, "--deny", "bash(curl *)", "--auto-allow", frames=frames)
     recorded = msgspec.json.decode(path.read_bytes())
-    assert recorded["assertions"][0] == {"id": "outcome", "kind": "outcome", "outcome": "max_turns"}
-    said = replay(shell, path, fill(tmp_path / "again"))
-    assert said.code == 1
-    assert "the run ended in completed, not max_turns" in said.out.decode()
+    assert recorded["assertions"][0] == {
+        "id": "outcome",
+        "kind": "outcome",
+        "outcome": "completed",
+        "note": f"the recorded run ended in {outcome}",
+    }
+    tree = fill(tmp_path / "again")
+    (tree / "ready").touch()
+    said = replay(shell, path, tree)
+    assert said.code == 0, said.out.decode()
 
 
 def test_a_denied_call_is_denied_again(shell: Shell, tmp_path: Path) -> None:

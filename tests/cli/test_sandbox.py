@@ -24,6 +24,12 @@ def test_layer_and_what_it_leaves_open_are_shown(shell: Shell) -> None:
     assert shown == {"layer": "none", "uncovered": GAPS}
 
 
+def test_a_workspace_that_does_not_exist_has_no_sandbox(shell: Shell) -> None:
+    said = shell("sandbox", "no-such-folder", "--sandbox", "none")
+    assert (said.code, said.out) == (64, b"")
+    assert said.err == "batten: no-such-folder is not a directory\n"
+
+
 def first(shell: Shell, *flags: str) -> Json:
     model = shell.stage.scenario([call("todo_write", todos=[])], [say("ok"), end()])
     words = ["-p", "--model", model, "--output-format", "stream-json", *flags]

@@ -232,6 +232,23 @@ def test_what_is_not_kept_cannot_go_on_with_what_is(shell: Shell, flags: list[st
     assert "--no-save keeps nothing" in said.err
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--no-save", "--ask-operator"], "`batten answer`"),
+        (["--no-save", "--review"], "`batten apply`"),
+        (["--no-tools", "--tools", "bash"], "give one of them"),
+    ],
+)
+def test_a_flag_that_another_one_makes_useless_is_refused(
+    shell: Shell, flags: list[str], told: str
+) -> None:
+    said = shell("-p", "go", *flags)
+    assert (said.code, said.out) == (64, b"")
+    assert all(flag in said.err for flag in flags if flag.startswith("--"))
+    assert told in said.err
+
+
 def test_a_flag_goes_before_its_variable(shell: Shell) -> None:
     shell.set(BATTEN_NO_SUB_AGENT="1")
     for flags, offered in ([], False), (["--no-sub-agent=false"], True):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pty
 import re
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -135,6 +136,15 @@ def test_what_is_missing_on_the_command_line_is_said(shell: Shell, argv: list[st
     assert f"try: batten {argv[0]} --help" in said.err
 
 
+def test_a_place_behind_the_end_of_a_run_is_refused_with_the_last_one(
+    shell: Shell, three: list[str]
+) -> None:
+    said = shell("prune", "last", "--before", "99999")
+    count = len(shell("events", "last").frames())
+    assert said.code == 1
+    assert f"has {count} facts: at most those before {count} can be removed" in said.err
+
+
 @pytest.mark.parametrize(
     "argv", [["delete", "x"], ["export", "x", "-o", "f"], ["import", "nowhere"], ["backup", "b"]]
 )
@@ -171,6 +181,43 @@ def test_a_person_is_asked_before_a_session_is_deleted(
     assert b"Delete it, with all its runs and artifacts? [y/N]" in done.stdout
     assert done.returncode == code
     assert (three[1] in sessions(shell)) == (code != 0)
+
+
+def test_ctrl_c_ends_the_question_and_deletes_nothing(shell: Shell, three: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [BATTEN, "delete", three[1]], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(shell.stage),
+    ) as asking:  # fmt: skip
+        try:
+            assert asking.stdout is not None
+            shown = b""
+            while not shown.endswith(b"[y/N] "):
+                more = os.read(asking.stdout.fileno(), 4096)
+                assert more, shown
+                shown += more
+            asking.send_signal(signal.SIGINT)
+            _, err = asking.communicate(timeout=30)
+        finally:
+            asking.kill()
+            os.close(ours)
+            os.close(theirs)
+    assert (asking.returncode, err) == (130, b"batten: interrupted\n")
+    assert sessions(shell) == three
+
+
+@pytest.mark.parametrize("argv", [["delete", "--yes"], ["prune", "--keep", "0"]])
+def test_a_home_where_nothing_can_be_removed_is_named_and_nothing_recorded(
+    shell: Shell, three: list[str], argv: list[str]
+) -> None:
+    (shell.stage.home / "journal.db.upkeep").mkdir()
+    said = shell(argv[0], *(three[:1] if argv[0] == "delete" else ()), *argv[1:])
+    assert said.code == 1
+    assert said.err.startswith(f"batten: the journal in {shell.stage.home} failed: ")
+    assert sessions(shell) == three
+    assert {"session.deleted", "journal.pruned"}.isdisjoint(
+        row["action"] for row in shell("audit", "--json").frames()
+    )
 
 
 def test_a_session_that_a_fork_continues_is_not_deleted(shell: Shell) -> None:
@@ -259,6 +306,10 @@ def test_what_is_sealed_stays_here_unless_it_is_asked_for(
     assert shell("export", sealed, "-o", str(bundle), "--with-sealed", "--force").code == 0
     again = elsewhere(shell, there, "import", str(bundle))
     assert "to take its sealed bodies from the bundle, delete it here" in again.err
+    target = str(tmp_path / "from-there")
+    exported = elsewhere(shell, there, "export", sealed, "-o", target, "--with-sealed")
+    assert "left out: 1 sealed body; " in exported.err
+    assert exported.err.endswith("This home lacks them\n")
 
 
 def test_what_is_sealed_travels_under_a_passphrase(

@@ -92,6 +92,20 @@ def test_a_worktree_that_holds_nothing_new_is_removed_with_its_branch(
     assert (queued.workspace_mode, queued.workspace_path) == ("worktree", str(place))
 
 
+def test_a_worktree_stays_while_patches_wait_for_review(shell: Shell, repository: Path) -> None:
+    said = shell.play(
+        [write("src/a.txt", "after\n")],
+        [say("done")],
+        flags=[*EDITS, "--review", "--worktree", "fix"],
+    )
+    assert said.code == 0
+    assert "worktree fix is kept: proposed patches wait for review" in said.err
+    place = place_of(said)
+    assert (place / "src/a.txt").read_text() == "before\n"
+    assert shell("apply", shell.run_ids()[0]).code == 0
+    assert (place / "src/a.txt").read_text() == "after\n"
+
+
 @pytest.mark.parametrize("layer", CONFINED)
 def test_a_command_can_commit_in_it_and_cannot_write_the_repository(
     shell: Shell, repository: Path, layer: str

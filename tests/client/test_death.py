@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from batten.client import NotStarted, PeerError, ToolOutput, Worker, WorkerDied
+from batten.client import (
+    FilePage,
+    NotStarted,
+    PeerError,
+    ToolOutput,
+    Worker,
+    WorkerClosed,
+    WorkerDied,
+)
+from batten.embedded import in_process
 from batten.protocols.maestro.outgoing import encode
 from tests.agent.stage import Stage, bash, end, say
 from tests.client.test_pressure import GREETING
@@ -65,6 +74,30 @@ async def test_a_worker_that_is_killed_is_a_typed_error_for_everything_that_wait
             await worker.ask("more")
     async with working(stage, DONE) as worker:  # another one is fine
         assert (await worker.ask("go")).completed
+
+
+async def test_a_prompt_after_a_crash_gets_its_own_answer(stage: Stage) -> None:
+    """And not that of the run which the killed worker left."""
+
+    async def die_within(worker: Worker) -> str:
+        async with worker.prompt("first") as run:
+            await until(run, ToolOutput)
+            (pid,) = [child for child in children() if is_worker(child)]
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(WorkerDied):
+                await until(run, ToolOutput)
+        return run.run_id
+
+    frames = [bash("echo began; sleep 600", "c1")], [say("Later."), end()]
+    async with working(stage, *frames, approvals="allow") as worker:
+        first = await die_within(worker)
+    async with working(stage, *frames, launch=in_process, resume=first) as worker:
+        later = await worker.ask("second")
+        left = await worker.history.run(first)
+        own = await worker.history.run(later.run_id)
+    assert (later.text, later.problems) == ("Later.", ())
+    assert (left.prompt, left.state) == ("first", "interrupted")
+    assert (own.prompt, own.state) == ("second", "completed")
 
 
 def children() -> list[int]:
@@ -128,9 +161,12 @@ while True:
 async def test_who_is_cancelled_again_while_leaving_leaves_nothing() -> None:
     said = [encode(message).decode().strip() for message in GREETING]
     up = asyncio.Event()
+    beside: list[asyncio.Task[FilePage]] = []
 
     async def use() -> None:
         async with Worker.start(command=script(STUBBORN.format(said=said))) as worker:
+            beside.append(asyncio.create_task(worker.read_file("a", within_s=10 * PATIENCE_S)))
+            await asyncio.sleep(0)
             up.set()
             await worker.run_command("x" * (8 << 20))  # more than a pipe takes: it is not read
 
@@ -143,6 +179,8 @@ async def test_who_is_cancelled_again_while_leaving_leaves_nothing() -> None:
         while not using.done():
             using.cancel()
             await asyncio.sleep(0.01)
+        with pytest.raises(WorkerClosed):
+            await beside[0]
     assert using.cancelled()
     await ended(gone)
     assert asyncio.all_tasks() == before

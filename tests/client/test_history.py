@@ -1,6 +1,7 @@
 """The runs of a journal, listed and read from a program."""
 
 import asyncio
+import os
 import sys
 from contextlib import aclosing
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from batten.client import CallerError, History, NotFound, NotStarted, PeerError, ToolStarted
+from batten.contract.envelope import Envelope, encode, timestamp
 from batten.contract.facts import RunFinished, UserMessage
 from batten.embedded import in_process
 from tests.agent.stage import Stage, bash, end, say
+from tests.client.test_death import ended
 from tests.client.working import PATIENCE_S, until, working
 
 TWO = [say("One."), end()], [say("Two."), end()]
@@ -105,6 +108,30 @@ async def test_leaving_events_early_ends_their_process(stage: Stage) -> None:
                 break
 
 
+HELD = 'cat "$0"; sh -c "echo \\$\\$ > $1; exec sleep 1000"; true'
+"""A child of it holds its output."""
+UNREAD = 'cat "$0"; head -c 33600000 /dev/zero; echo $$ > "$1"; exec sleep 1000'
+"""More than the client reads ahead."""
+
+
+@pytest.mark.parametrize("text", [HELD, UNREAD])
+async def test_leaving_events_early_does_not_wait_for_their_output(
+    tmp_path: Path, text: str
+) -> None:
+    line, told = tmp_path / "line", tmp_path / "told"
+    at = timestamp()
+    first = Envelope(
+        event_id="e", run_id="r", sequence=0, occurred_at=at, type="user.message", data={"text": ""}
+    )
+    line.write_bytes(encode(first) + b"\n")
+    os.mkfifo(told)
+    history = History(command=["sh", "-c", text, str(line), str(told)])
+    async with asyncio.timeout(PATIENCE_S), aclosing(history.events("r")) as events:
+        assert (await anext(events)).sequence == 0
+        gone = os.pidfd_open(int(await asyncio.to_thread(told.read_text)))
+    await ended(gone)
+
+
 async def test_what_is_not_there_is_not_found(stage: Stage) -> None:
     async with working(stage, *TWO, launch=in_process) as worker:
         await worker.ask("go")
@@ -121,5 +148,14 @@ async def test_what_is_not_there_is_not_found(stage: Stage) -> None:
 async def test_a_program_that_is_no_batten_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(NotStarted, match="cannot be started"):
         await History(command=[str(tmp_path / "missing")]).runs()
+    left = tmp_path / "pid"
+    program = (
+        "import os, pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
+        "print('{}', flush=True)\n"
+        "time.sleep(600)\n"
+    )
     with pytest.raises(PeerError, match="what is no run"):
-        await History(command=[sys.executable, "-c", "print('{}')"]).runs()
+        await History(command=[sys.executable, "-c", program, str(left)]).runs()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(left.read_text()), 0)

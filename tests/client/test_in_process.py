@@ -118,6 +118,34 @@ async def test_a_fault_of_the_surface_is_the_workers_end_and_nobody_elses(
         assert (await worker.ask("go")).completed
 
 
+class Failing:
+    """A surface that ends before anything is read."""
+
+    def __init__(self, *given: object) -> None:
+        pass
+
+    async def run(self) -> int:
+        raise RuntimeError("a bug")
+
+    def fail(self, *told: object) -> None:
+        pass
+
+
+async def test_a_surface_that_ends_before_it_is_read_leaves_no_descriptor(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SURFACES, "maestro", f"{__name__}:Failing")
+    known = set(threading.enumerate())
+    descriptors: list[int] = []
+    for _ in range(2):
+        with pytest.raises(NotStarted, match="RuntimeError: a bug"):
+            async with working(stage, DONE, launch=in_process):
+                pass
+        await asyncio.to_thread(join_but, known)
+        descriptors.append(len(os.listdir("/proc/self/fd")))
+    assert descriptors[0] == descriptors[1]
+
+
 async def test_a_start_that_is_cancelled_anywhere_leaves_nothing(stage: Stage) -> None:
     """After each number of rounds of the loop, until one was enough to come up."""
 

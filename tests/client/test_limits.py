@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from batten.client import CallerError, Launch, NotStarted, Worker
+from batten.client import CallerError, Launch, NotStarted, Worker, client_tool
 from batten.embedded import in_process
-from tests.agent.stage import Stage, bash, end, say
+from tests.agent.stage import Stage, bash, call, end, say
 from tests.client.working import working
 
 LOOPING = [[bash(f"echo {number}")] for number in range(5)]
@@ -52,6 +52,26 @@ async def test_rules_decide_which_calls_may_begin(
     async with working(stage, *ONE, launch=in_process, **rules) as worker:
         await worker.ask("go")
     assert (stage.workspace / "made.txt").exists() is allowed
+
+
+async def test_a_rule_about_a_tool_that_there_is_not_is_refused(
+    stage: Stage, launch: Launch
+) -> None:
+    wrong: dict[str, Any] = {"deny": ["read_fil(secrets/**)"], "launch": launch}
+    with pytest.raises(NotStarted, match=r"'read_fil\(secrets/\*\*\)' \(cli\) names no tool"):
+        async with working(stage, *ONE, **wrong):
+            pass
+
+
+async def test_a_rule_may_be_about_a_tool_that_the_client_lends(stage: Stage) -> None:
+    @client_tool("The price of an article.")
+    async def price() -> str:
+        return "1200 EUR"
+
+    lent: dict[str, Any] = {"tools": [price], "deny": ["price"], "launch": in_process}
+    frames = [call("price")], [say("Done."), end()]
+    async with working(stage, *frames, **lent) as worker:
+        assert (await worker.ask("go")).calls_failed == 1
 
 
 async def test_only_the_named_tools_are_offered(stage: Stage) -> None:

@@ -8,13 +8,18 @@ import pytest
 from batten.contract.errors import CallerError
 from batten.contract.facts import (
     CostBudgetExceeded,
+    CostTick,
+    RunCancelled,
     RunFailed,
     RunFinished,
     RunQueued,
     RunResumedFromEvent,
+    TurnCompleted,
 )
+from batten.control.approvals import Answer, answer_approval, find_approval, time_out
 from tests.agent.stage import Stage
 from tests.agent.test_costs import DONE, PRICES, TURN, step
+from tests.contract.order import check_order
 from tests.models.server import ModelServer, Reply
 
 from .service import BY, Service, serving
@@ -88,6 +93,37 @@ async def test_line_48_a_run_that_waited_keeps_what_it_cost_before(stage: Stage)
         row = await service.ended(row.run_id)
         assert (row.status, row.cost_micros_usd) == ("completed", 2 * TURN)
         assert (await service.fact(row.run_id, RunFinished)).cost_micros_usd == 2 * TURN
+
+
+@pytest.mark.parametrize("ending", ["rejected", "timed out", "cancelled"])
+async def test_a_run_that_ends_while_its_call_waits_tells_what_its_turn_cost(
+    stage: Stage, ending: str
+) -> None:
+    async with priced(stage, [step(1)], asking=True) as service:
+        task = await service.create(**WANTED, budget_micros_usd=TURN + 1)
+        row = await service.tasks.start(task, by=BY)
+        request = await service.parked(row.run_id)
+        match ending:
+            case "rejected":
+                await answer_approval(
+                    service.tasks, task, request.request_id, Answer(granted=False, by=BY)
+                )
+            case "timed out":
+                asking = await find_approval(service.tasks, task, request.request_id)
+                assert await time_out(service.tasks, asking)
+            case _:
+                await service.tasks.cancel(task, row.run_id, by=BY)
+        assert (await service.row(row.run_id)).status == "cancelled"
+        order = ["turn.completed", "cost.tick", "cost.budget_warning", "run.cancelled"]
+        assert (await service.types(row.run_id))[-4:] == order
+        completed = await service.fact(row.run_id, TurnCompleted)
+        assert (completed.turn_index, completed.cost_micros_usd) == (1, TURN)
+        assert (completed.tool_calls, completed.stop_reason) == (1, "tool_use")
+        tick = await service.fact(row.run_id, CostTick)
+        assert (tick.task_budget_micros_usd, tick.task_budget_remaining_micros_usd) == (TURN + 1, 1)
+        assert (tick.cumulative_cost_micros_usd, tick.cumulative_input_tokens) == (TURN, 10)
+        assert (await service.fact(row.run_id, RunCancelled)).turns == 1
+        check_order(await service.envelopes(row.run_id))
 
 
 async def test_line_37_a_resume_raises_the_budget_before_it_is_queued(stage: Stage) -> None:

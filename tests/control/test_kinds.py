@@ -80,12 +80,15 @@ async def test_line_30_a_gated_command_waits_without_a_worker_and_runs_once(stag
         request = await service.parked(row.run_id)
         asked = await service.fact(row.run_id, ApprovalRequested)
         assert (asked.kind, asked.summary) == ("shell_exec", "echo once >> made")
+        assert asked.policy_reason == "shell_exec needs approval"
         assert await service.steps(row.run_id) == []
         await service.answer(request, granted=True)
         row = await service.ended(row.run_id)
         assert row.status == "completed"
         with pytest.raises(Conflict):
             await service.answer(request, granted=True)
+        with pytest.raises(Conflict, match="is completed: retry it"):
+            await service.tasks.resume(task, row.run_id, by="ann")
         assert (await service.file(row.run_id, "made")).read_text() == "once\n"
         assert (await service.types(row.run_id)).count("tool.invoked") == 1
 

@@ -222,7 +222,7 @@ def server(policy: str = "auto", **env: str) -> dict[str, Any]:
     return {
         "name": "own",
         "command": sys.executable,
-        "args": [SERVERS, "stdio"],
+        "args": [SERVERS, "plain"],
         "env": env,
         "approval_policy": policy,
     }

@@ -12,6 +12,26 @@ from batten.journal.contract import RunRow
 from batten.journal.sqlite.schema import connect
 from tests.control.given import Place, called, said
 
+ASKED = (
+    f.TurnStarted(turn_index=1, model="m", provider="scripted", input_tokens_estimate=1),
+    f.AssistantToolCallProposed(
+        turn_index=1, tool_call_id="c1", tool_name="bash", input={"command": "true"}
+    ),
+    f.AssistantMessageComplete(
+        turn_index=1,
+        model="m",
+        provider="scripted",
+        blocks=[MessageBlock("tool_call", 0, "c1")],
+        usage=Usage(),
+        stop_reason="tool_use",
+        cost_micros_usd=0,
+        price_as_of=None,
+        duration_ms=1,
+        time_to_first_token_ms=None,
+    ),
+)
+"""A turn whose call has not ended."""
+
 
 @pytest.fixture
 def hung() -> list[str]:
@@ -53,24 +73,10 @@ async def test_a_call_that_had_begun_is_told_as_unknown_and_not_run_again(
 ) -> None:
     mark = place.workspace / "ran"
     row = await place.started(place.model([called(f"echo once >> {mark}")], [said("Done.")]))
-    call = {"command": f"echo once >> {mark}"}
     await lost(
         place,
         row,
-        f.TurnStarted(turn_index=1, model="m", provider="scripted", input_tokens_estimate=1),
-        f.AssistantToolCallProposed(turn_index=1, tool_call_id="c1", tool_name="bash", input=call),
-        f.AssistantMessageComplete(
-            turn_index=1,
-            model="m",
-            provider="scripted",
-            blocks=[MessageBlock("tool_call", 0, "c1")],
-            usage=Usage(),
-            stop_reason="tool_use",
-            cost_micros_usd=0,
-            price_as_of=None,
-            duration_ms=1,
-            time_to_first_token_ms=None,
-        ),
+        *ASKED,
         f.ToolInvoked(tool_call_id="c1", tool_name="bash", kind="shell", turn_index=1),
     )
     await reconciler.reconcile()
@@ -132,13 +138,16 @@ async def test_a_call_that_failed_or_an_answer_counts_as_progress(
 async def test_a_lost_run_whose_cancel_was_requested_ends(
     place: Place, reconciler: Reconciler
 ) -> None:
-    row = await place.started(place.model([said("Done.")]))
-    await lost(place, row)
+    row = await place.started(place.model([said("Done.")]), budget_micros_usd=50)
+    await lost(place, row, *ASKED)
     asked = f.RunCancelRequested(by="ann", reason="too slow")
     await place.journal.append(row.run_id, [asked], fence=None)
     await reconciler.reconcile()
     assert (await place.ended(row)).outcome == "cancelled"
-    last = (await place.facts(row))[-1]
+    completed, tick, last = (await place.facts(row))[-3:]
+    assert isinstance(completed, f.TurnCompleted)
+    assert isinstance(tick, f.CostTick)
+    assert (tick.task_budget_micros_usd, tick.task_budget_remaining_micros_usd) == (50, 50)
     assert isinstance(last, f.RunCancelled)
     assert (last.by, last.reason) == ("ann", "too slow")
 

@@ -223,7 +223,9 @@ async def test_a_run_whose_workspace_went_while_it_waited_keeps_its_turns(
         await service.answer(request, granted=True)
         row = await service.ended(row.run_id)
         failed = await service.fact(row.run_id, RunFailed)
+        types = await service.types(row.run_id)
     assert (failed.code, failed.turns, row.turns) == ("workspace_gone", 1, 1)
+    assert types[-3:] == ["turn.completed", "cost.tick", "run.failed"]
 
 
 async def test_a_workspace_that_takes_too_long_fails_and_one_that_is_cancelled_stops(
@@ -279,6 +281,23 @@ async def test_a_worktree_needs_a_repository(service: Service, tmp_path: Path) -
     with pytest.raises(CallerError, match="worktree needs a git repository") as refused:
         await service.tasks.start(task, by=BY)
     assert refused.value.code == "workspace_invalid"
+
+
+@needs_git
+async def test_a_worktree_that_cannot_be_made_fails_the_run_as_a_clone_does(
+    service: Service, repository: Path, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q", "empty")
+    for place, branch, problem in (
+        (repository, "missing", "has no branch 'missing' to begin at"),
+        (tmp_path / "empty", "", "needs a commit to begin at"),
+    ):
+        wanted = {"base_branch": branch} if branch else {}
+        row = await service.run(**_worktree(place, "true"), **wanted)
+        failed = await service.fact(row.run_id, RunFailed)
+        assert (failed.code, row.outcome) == ("workspace_failed", "config")
+        assert problem in failed.message
+        assert "--" not in failed.message
 
 
 def test_line_51_ids_are_single_names_in_a_path(tmp_path: Path) -> None:

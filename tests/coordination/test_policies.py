@@ -78,6 +78,30 @@ def test_policies_of_the_published_builders_are_registered(built: Any) -> None:
     assert registry.find("policy.t") == descriptor
 
 
+@pytest.mark.parametrize(
+    ("mode", "rules", "choices"),
+    [
+        (DECISION, {"voting": {"quorum": {"type": "half"}}}, "count, percentage"),
+        (
+            "macp.mode.task.v1",
+            {"commitment": {"authority": "boss"}},
+            "any_participant, designated_role, initiator_only",
+        ),
+        (
+            "ext.other.v1",
+            {"commitment": {"authority": "boss"}},
+            "any_participant, designated_role, initiator_only",
+        ),
+    ],
+)
+def test_refusal_of_a_choice_lists_what_may_be_chosen(
+    mode: str, rules: dict[str, Any], choices: str
+) -> None:
+    given = PolicyDescriptor(policy_id="policy.one", mode=mode, rules=json.dumps(rules))
+    with pytest.raises(Rejection, match=rf"; use one of {choices}$"):
+        PolicyRegistry().register(given)
+
+
 def test_registry_lists_by_mode_refuses_repeats_and_keeps_the_default() -> None:
     own = policy({}, QUORUM)
     registry = PolicyRegistry().register(own)

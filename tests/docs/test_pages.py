@@ -82,3 +82,15 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
             ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert asked.returncode == 0, asked.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_requests_that_a_page_shows_are_sent_as_json(page: Path) -> None:
+    commands = [
+        command
+        for block in blocks(page)
+        for command in re.findall(r"\bcurl\b(?:\\\n|[^\n])*", block.text)
+    ]
+    for command in commands:
+        if re.search(r"\s(?:-d|--data\S*)\s", command):
+            assert "application/json" in command, command

@@ -91,6 +91,19 @@ class Queueing(WithJournal):
         for other in others:
             other.close()
 
+    async def test_a_claim_whose_caller_is_cancelled_is_given_back(self, journal: Journal) -> None:
+        new = new_run(worker_id="")
+        await journal.create(new, [QUEUED])
+        for turns in range(1, 8):
+            claiming = asyncio.ensure_future(journal.claim(new.run_id, this_worker()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            claiming.cancel()
+            await asyncio.wait([claiming])
+            if not claiming.cancelled():
+                await journal.release(claiming.result())
+        assert (await journal.claim(new.run_id, "somebody")).worker_id == "somebody"
+
     async def test_runs_wait_in_the_order_of_their_priority_then_of_their_age(
         self, journal: Journal
     ) -> None:

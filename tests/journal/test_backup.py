@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from batten.contract.errors import Conflict, NotFound
+from batten.contract.errors import Conflict, NotFound, StoreDamaged
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.backup import back_up
+from batten.journal.sqlite.database import new_connection
 from tests.journal.given import all_facts
 from tests.journal.process import start
 from tests.journal.sessions import ended_session
@@ -33,8 +34,13 @@ async def test_a_backup_opens_as_a_home(tmp_path: Path, name: str) -> None:
     await ended_session(journal, body=b"small")
     facts = await all_facts(journal)
     (home / "seal.key").write_bytes(bytes(32))
+    (home / "sinks.db").touch()
+    beside = new_connection(str(home / "sinks.db"))
+    beside.execute("CREATE TABLE cursors (position)")
+    beside.close()
     (home / "memory").mkdir()
     (home / "memory" / "global.md").write_text("a note")
+    (home / "coordination.json").write_text("{}")
     report = back_up(str(home), str(target), with_key=False)
     assert (report.bodies, report.damaged) == (1, [])
     await ended_session(journal)
@@ -42,6 +48,8 @@ async def test_a_backup_opens_as_a_home(tmp_path: Path, name: str) -> None:
     copy = unpack(target)
     assert (target.stat().st_mode & 0o077, (copy / "seal.key").exists()) == (0, False)
     assert (copy / "memory" / "global.md").read_text() == "a note"
+    assert (copy / "coordination.json").read_text() == "{}"
+    assert (copy / "sinks.db").read_bytes() == (home / "sinks.db").read_bytes()
     journal = SqliteJournal.open(copy)
     assert await journal.verify() == []
     assert await all_facts(journal) == facts
@@ -112,6 +120,15 @@ async def test_a_backup_replaces_nothing_and_needs_a_journal(tmp_path: Path) -> 
     (tmp_path / "there").mkdir()
     with pytest.raises(Conflict, match="exists"):
         back_up(str(home), str(tmp_path / "there"), with_key=False)
+    with pytest.raises(NotFound, match=f"no directory {tmp_path / 'nowhere'}"):
+        back_up(str(home), str(tmp_path / "nowhere" / "copy"), with_key=False)
+
+
+async def test_a_damaged_file_beside_the_journal_is_named(tmp_path: Path) -> None:
+    SqliteJournal.open(tmp_path / "home").close()
+    (tmp_path / "home" / "sinks.db").write_bytes(b"no database at all, but long enough" * 40)
+    with pytest.raises(StoreDamaged, match=r"sinks\.db is damaged"):
+        back_up(str(tmp_path / "home"), str(tmp_path / "copy"), with_key=False)
 
 
 async def test_a_killed_backup_has_not_the_name_of_one(tmp_path: Path) -> None:

@@ -1,25 +1,30 @@
 """Who writes: the thread, or whoever waits where that is allowed and nothing stands in the way."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from batten.contract.errors import Conflict
+import pytest
+
+from batten.contract.errors import Conflict, JournalError, StoreBusy
 from batten.journal.followers import Followers, Wakeup
 from batten.journal.receipt import Receipts
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bell_watch import BellWatches
-from batten.journal.sqlite.doorbell import Doorbell
+from batten.journal.sqlite.doorbell import BellListener, Doorbell
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.schema import connect, prepare
 from batten.journal.sqlite.writer import Writer
 from tests.journal.given import FINISHED, started, text
+
+PATIENCE_S = 30.0
 
 
 @contextmanager
@@ -147,3 +152,45 @@ async def test_what_cannot_be_written_is_told_to_who_tried(tmp_path: Path) -> No
 async def _awaited(writer: Writer) -> int:
     ident: int = await writer.submit(writing_thread)
     return ident
+
+
+async def test_a_thread_that_could_not_start_is_started_for_the_next_fact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(tmp_path, may_write=False) as writer:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", _no_room)
+            with pytest.raises(JournalError, match="can't start new thread"):
+                writer.submit(writing_thread)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await writer.submit(writing_thread) != threading.get_ident()
+
+
+def test_a_lock_that_could_not_be_waited_for_is_free_once_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "lock")
+    with closing(FileLock(path)) as mine, closing(FileLock(path)) as other:
+        other.acquire(PATIENCE_S)
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", _no_room)
+            with pytest.raises(StoreBusy, match="can't start new thread"):
+                mine.acquire(PATIENCE_S)
+        other.release()
+        assert mine.try_acquire()
+
+
+async def test_a_bell_is_left_although_no_thread_can_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Doorbell(str(tmp_path / "bell"), writing=True)) as bell:
+        before = len(os.listdir("/proc/self/fd"))
+        listener = BellListener(bell, asyncio.get_running_loop(), lambda: True)
+        listener.listen()
+        monkeypatch.setattr(threading.Thread, "start", _no_room)
+        listener.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _no_room(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -337,6 +337,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "P14": (_REPORT + "test_the_junit_report_is_the_golden_one",),
     "P15": (
         _SCRIPTED + "test_recording_what_is_played_gives_the_script_and_the_same_messages_again",
+        _REPLAY + "test_a_recording_has_for_each_prompt_what_was_answered_to_it",
+        "cli.test_recording:test_a_run_that_was_stopped_completes_where_nothing_stops_it",
     ),
     "P16": (_WHOLE, _REPLAY + "test_ten_frames_and_five_tools_are_played_each_in_its_place"),
     "P17": (

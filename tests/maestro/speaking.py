@@ -172,6 +172,12 @@ class Speaker:
                 raise
 
 
+def environment(stage: Stage) -> dict[str, str]:
+    """Of a process that works on the stage."""
+    kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
+    return {**kept, "BATTEN_HOME": str(stage.home), "HOME": str(stage.directory)}
+
+
 @asynccontextmanager
 async def speaking(
     stage: Stage,
@@ -188,7 +194,6 @@ async def speaking(
     Without a `store` nothing could be stored.
     """
     model = model or stage.scenario(*frames, children=children)
-    kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
         BATTEN,
@@ -203,12 +208,7 @@ async def speaking(
         stdin=asyncio.subprocess.PIPE,
         stdout=writing,
         stderr=asyncio.subprocess.PIPE,
-        env={
-            **kept,
-            "BATTEN_HOME": str(stage.home),
-            "HOME": str(stage.directory),
-            **(environ or {}),
-        },
+        env={**environment(stage), **(environ or {})},
     )
     os.close(writing)
     lines = asyncio.StreamReader(_LONGEST_LINE)

@@ -85,6 +85,10 @@ async def test_lines_that_are_no_messages_are_refused_and_the_next_one_is_taken(
         assert all(one["message"].startswith("Failed to parse command: ") for one in errors)
         assert errors[3]["message"] == "Failed to parse command: Unknown headless command type"
         await client.prompt()
+        # JavaScript writes half a character where it cut a text.
+        client.write(b'{"type":"hello","client_info":{"name":"cut \\ud83d"}}\n')
+        greeted = await client.until("hello_ok")
+        assert greeted["client_info"] == {"name": "cut \ufffd"}
 
 
 async def test_raw_events_come_before_what_is_made_of_them_and_only_to_who_asks(

@@ -1,12 +1,14 @@
 """Scenarios played instead of a model, through the protocol: with real tools, and no chance."""
 
+import asyncio
 import shutil
 
 import pytest
 
+from batten.models.scenario import CallTool, End, load
 from tests.agent.stage import Stage, Statement, bash, call, end, fail, say
 from tests.maestro.schemas import PRESENT, PUBLISHED
-from tests.maestro.speaking import Speaker, speaking
+from tests.maestro.speaking import BATTEN, Speaker, environment, speaking
 
 DONE = [say("Done."), end()]
 TURNS = 5
@@ -80,7 +82,7 @@ async def test_an_answer_that_breaks_off_starts_the_response_again(stage: Stage)
     assert client.of("error") == []
 
 
-SLOW = [{"kind": "delay", "ms": 600_000}, say("slow words " * 20, streamMs=6_000_000)]
+SLOW = [{"kind": "delay", "ms": 600_000}, say("slow words " * 20, streamMs=600_000)]
 
 
 @pytest.mark.parametrize("slow", SLOW)
@@ -148,3 +150,38 @@ async def test_a_child_may_be_played_from_a_file_of_its_own(stage: Stage) -> Non
         await client.hello()
         await client.prompt()
     assert "Child done." in client.of("tool_output")[0]["content"]
+
+
+async def test_a_recording_has_for_each_prompt_what_was_answered_to_it(stage: Stage) -> None:
+    path = stage.directory / "recorded.json"
+    slow = say("slow words " * 20, streamMs=600_000)
+    frames = [bash("sleep 60", "c1")], [slow, end()]
+    async with speaking(stage, *frames, flags=("--sandbox", "none", "--record", str(path))) as one:
+        await one.hello()
+        one.say("init", approval_mode="auto")
+        for prompt, kind in (("a tool", "tool_start"), ("a slow text", "response_chunk")):
+            one.say("prompt", content=prompt)
+            await one.until(kind)
+            one.say("interrupt")
+            await one.until("response_end")
+    recorded = load(str(path))
+    assert recorded.prompts == ("a tool",)
+    assert [type(one) for one in recorded.frames[0].statements] == [CallTool, End]
+
+
+async def test_a_call_that_was_never_approved_does_not_run_in_a_replay(stage: Stage) -> None:
+    path = stage.directory / "recorded.json"
+    flags = ("--sandbox", "none", "--record", str(path))
+    async with speaking(stage, [bash("touch made", "c1")], DONE, flags=flags) as client:
+        await client.hello("approval")
+        client.say("init", approval_mode="prompt")
+        client.say("prompt", content="go")
+        await client.until("server_request")
+        client.say("interrupt")
+        await client.until("response_end")
+    place = ("--workspace", str(stage.workspace))
+    judging = await asyncio.create_subprocess_exec(
+        BATTEN, "scenario", "run", str(path), *place, env=environment(stage)
+    )
+    assert await judging.wait() == 0
+    assert not (stage.workspace / "made").exists()

@@ -83,7 +83,10 @@ async def test_what_nobody_answers_ends_with_its_deadline(stage: Stage, kind: st
         client.say("init")
         await client.until("status", message="Init received with no changes")
     assert resolution(client, request) == (CLASSES[kind].expired, "policy")
-    assert client.of("server_request_resolved")[0]["reason"].endswith("timed out")
+    reason = client.of("server_request_resolved")[0]["reason"]
+    assert reason.endswith("timed out")
+    if kind in ("client_tool", "user_input"):  # the model is told the same
+        assert client.of("tool_output")[0]["content"] == reason
     said = [one["content"] for one in client.of("response_chunk")]
     assert said == (["Done."] if CLASSES[kind].goes_on else [])
     assert len(await stored(stage)) == 1

@@ -110,6 +110,8 @@ async def test_a_request_within_or_after_its_call_is_cancelled_and_the_run_goes_
     (ended,) = client.of("tool_end")
     failed = "exit_status" if kind == "tool_retry" else "outcome_unknown"
     assert (ended["call_id"], ended["success"], ended["error_code"]) == ("c1", False, failed)
+    if kind != "tool_retry":  # which comes after its call; the others are part of it
+        assert client.heard.index(resolved) < client.heard.index(ended)
     assert len([fact for fact in await facts(stage) if isinstance(fact, GapRunDisconnected)]) == 1
 
 
@@ -179,9 +181,14 @@ async def until_gone(pid: int) -> None:
 
 
 async def test_a_session_that_ended_well_goes_on_with_the_next_prompt(stage: Stage) -> None:
-    frames = [[say("One."), {"kind": "wait_for_user"}], [say("Two."), end()]]
+    frames = [
+        [say("One."), {"kind": "wait_for_user"}],
+        [bash("echo no", "c1")],
+        [say("Two."), end()],
+    ]
     async with speaking(stage, *frames) as client:
         await client.hello()
+        client.say("init", approval_mode="fail")
         await client.prompt()
         session_id = client.of("ready")[0]["session_id"]
     async with again(stage, session_id, *frames) as client:
@@ -191,6 +198,8 @@ async def test_a_session_that_ended_well_goes_on_with_the_next_prompt(stage: Sta
         assert client.of("response_chunk")[0]["content"] == "Two."
         assert client.of("session_info")[0]["session_id"] == session_id
         assert len([one for one in shown if one["type"] == "response_end"]) == 1
+        (refused,) = client.of("tool_end")
+        assert refused["details"]["summary"] == "Denied by approval policy", "as it was set before"
 
 
 async def test_a_session_that_cannot_be_gone_on_with_is_a_fatal_start(stage: Stage) -> None:

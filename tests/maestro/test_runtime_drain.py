@@ -148,6 +148,7 @@ async def test_what_waits_when_it_is_drained_ends_and_is_in_the_manifest(stage: 
     async with (
         hosting(stage, restore=drained.manifest_path) as runtime,
         attending(runtime, "approval") as controller,
+        looking_on(runtime) as viewer,
     ):
         state = is_valid(runtime.state())["state"]
         assert len(state["pending_approvals"]) == 1  # as it was: it is over, and can be seen
@@ -155,6 +156,8 @@ async def test_what_waits_when_it_is_drained_ends_and_is_in_the_manifest(stage: 
         await controller.prompt("go on")
         state = is_valid(runtime.state())["state"]
         assert state["pending_approvals"] == state["tracked_tools"] == []
+        # Whoever was shown the request is shown that it is gone.
+        await viewer.see(pending_approvals=[], tracked_tools=[])
 
 
 async def test_two_drains_at_once_are_one_drain(stage: Stage) -> None:

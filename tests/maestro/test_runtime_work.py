@@ -185,6 +185,20 @@ async def test_an_interrupt_cancels_what_waits_then_says_what_is_true(stage: Sta
         assert len((await replay(runtime)).of("server_request_resolved")) == 1
 
 
+async def test_an_interrupt_ends_requests_then_utilities_then_the_response(stage: Stage) -> None:
+    async with hosting(stage, *ASKING) as runtime, attending(runtime, "approval") as controller:
+        await controller.say("utility_command_start", command_id="u1", command="sleep 60")
+        await controller.say("utility_file_watch_start", watch_id="w1")
+        await controller.say("prompt", content="go")
+        await controller.hear("server_request", request_type="approval")
+        await controller.say("interrupt")
+        await controller.hear("response_end")
+        ended = {"server_request_resolved", "utility_command_exited", "utility_file_watch_stopped"}
+        kinds = [one["type"] for one in controller.messages if one["type"] in ended]
+        assert kinds[0] == "server_request_resolved"
+        assert set(kinds) == ended
+
+
 async def test_what_was_said_last_in_init_is_in_every_snapshot(stage: Stage) -> None:
     async with hosting(stage, DONE) as runtime, attending(runtime) as controller:
         assert is_valid(runtime.state())["last_init"] is None

@@ -127,3 +127,16 @@ async def test_a_prompt_that_runs_when_input_ends_is_finished(stage: Stage) -> N
     assert output == "begun\nthe rest\n"
     assert client.kinds()[-1] == "response_end"
     assert client.of("response_chunk")[0]["content"] == "Done."
+
+
+async def test_a_rule_about_a_tool_that_there_is_not_is_told_at_the_first_prompt(
+    stage: Stage,
+) -> None:
+    async with speaking(stage, DONE, flags=("--deny", "read_fil")) as client:
+        client.say("hello")
+        client.say("prompt", content="go")
+        client.hang_up()
+        assert await client.rest() == 0
+    (error,) = client.of("error")
+    assert "permission rule 'read_fil' (cli) names no tool that there is" in error["message"]
+    assert client.of("response_end") == []

@@ -25,6 +25,7 @@ async def test_utilities_are_refused_to_who_did_not_offer_to_use_them(stage: Sta
             error = await client.until("error")
             assert error["message"] == f"{kind} requires {operation} capability"
             assert (error["fatal"], error["error_type"]) == (False, "tool")
+            assert error["request_id"] == next(iter(fields.values()))
         client.say("utility_command_terminate", command_id="u")
         client.say("utility_file_watch_stop", watch_id="w")
         client.say("init")
@@ -76,6 +77,23 @@ async def test_each_operation_answers_with_its_own_messages(stage: Stage) -> Non
         error = await client.until("error")
         said = "Utility command columns and rows require terminal_mode=pty"
         assert error["message"] == said
+
+
+async def test_input_after_its_end_is_refused(stage: Stage) -> None:
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        for name, line in (
+            ("told", "cat; echo end; sleep 60"),
+            ("closed", "exec <&-; echo end; sleep 60"),
+        ):
+            client.say("utility_command_start", command_id=name, command=line, allow_stdin=True)
+            if name == "told":
+                client.say("utility_command_stdin", command_id=name, content="x", eof=True)
+            await client.until("utility_command_output", command_id=name)
+            client.say("utility_command_stdin", command_id=name, content="y", eof=True)
+            error = await client.until("error")
+            said = f"Utility command stdin is not writable: {name}: it is closed"
+            assert (error["request_id"], error["message"]) == (name, said)
 
 
 async def test_a_terminal_is_written_to_and_resized(stage: Stage) -> None:

@@ -91,7 +91,9 @@ def test_a_signature_without_a_call_keeps_its_place() -> None:
         ("MAX_TOKENS", "max_tokens", "MAX_TOKENS"),
         ("SAFETY", "filtered", "SAFETY"),
         ("PROHIBITED_CONTENT", "filtered", "PROHIBITED_CONTENT"),
-        ("LANGUAGE", "other", "LANGUAGE"),
+        ("LANGUAGE", "filtered", "LANGUAGE"),
+        ("OTHER", "aborted", "OTHER"),
+        ("MALFORMED_RESPONSE", "aborted", "MALFORMED_RESPONSE"),
     ],
 )
 def test_finish_reasons(finish: str, reason: str, note: str) -> None:

@@ -195,6 +195,25 @@ async def test_broken_http_is_a_typed_error(reply: Reply, code: str) -> None:
     assert error.code == code
 
 
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (answer(b"<html>log in</html>", kind="text/html; charset=utf-8"), "is text/html, not a"),
+        (
+            [head(content_length="9", content_encoding="gzip"), b"\x1f\x8b\x08\0\0\0\0\0\0"],
+            "is compressed (gzip), which was not asked for",
+        ),
+        ([head(content_length="0")], "the answer is empty"),
+    ],
+)
+async def test_an_answer_that_is_no_stream_is_named_for_what_it_is(
+    reply: Reply, words: str
+) -> None:
+    error = await failure(NAME, [reply])
+    assert error.code == "model_protocol"
+    assert words in error.message
+
+
 async def test_a_body_that_ends_with_the_connection_is_whole_if_its_message_is() -> None:
     events, _ = await converse(NAME, [[head(connection="close") + TURN, Fault.CLOSE]])
     assert done(events).stop_reason == "tool_use"

@@ -8,7 +8,7 @@ from batten.contract.facts.assistant import Usage
 from batten.models.contract import ModelEvent, ModelRequest, ToolSpec
 from batten.models.openai_chat import ChatDialect
 from tests.models.calls import ask, contents, converse, done, failure, fold
-from tests.models.server import answer
+from tests.models.server import answer, refusal
 from tests.models.wire import CHAT_USAGE, chat_chunk, chat_turn, sse
 
 NAME = "compat/some-model"
@@ -65,6 +65,17 @@ def test_thinking_under_either_name_is_a_block_of_its_own() -> None:
         assert contents(events) == [Thinking("Hm", "compat"), Text("Yes")]
 
 
+def test_content_may_come_in_parts_of_thinking_and_text() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "H"}, {"type": "other"}]}
+    events = read(
+        chat_chunk({"content": [thought]}),
+        chat_chunk({"content": [{"type": "thinking", "thinking": "m"}, {"type": "reference"}]}),
+        chat_chunk({"content": [{"type": "text", "text": "Ye"}]}),
+        chat_chunk({"content": "s"}, "stop"),
+    )
+    assert contents(events) == [Thinking("Hm", "compat"), Text("Yes")]
+
+
 def test_pieces_of_two_calls_may_come_mixed() -> None:
     events = read(
         calls({"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x"'}}),
@@ -109,6 +120,31 @@ def test_calls_without_indexes_or_all_numbered_0_are_told_apart() -> None:
     assert contents(zeros) == [ToolCall("a", "f", {}), ToolCall("b", "g", {"x": 1})]
 
 
+def test_a_name_may_come_in_pieces_or_again_with_each_piece() -> None:
+    pieces = read(
+        calls({"index": 0, "id": "a", "function": {"arguments": ""}}),
+        calls({"index": 0, "function": {"name": "read", "arguments": ""}}),
+        calls({"index": 0, "function": {"name": "_file", "arguments": '{"x"'}}),
+        calls({"index": 0, "function": {"name": "", "arguments": ":1}"}}),
+        chat_chunk({}, "tool_calls"),
+    )
+    repeated = read(
+        calls({"index": 0, "id": "a", "function": {"name": "read_file", "arguments": '{"x"'}}),
+        calls({"index": 0, "id": "a", "function": {"name": "read_file", "arguments": ":1}"}}),
+        chat_chunk({}, "tool_calls"),
+    )
+    assert contents(pieces) == contents(repeated) == [ToolCall("a", "read_file", {"x": 1})]
+
+
+def test_null_means_a_call_without_arguments() -> None:
+    events = read(
+        calls({"index": 0, "id": "a", "function": {"name": "f", "arguments": " null "}}),
+        calls({"index": 1, "id": "b", "function": {"name": "g", "arguments": "nul"}}),
+        chat_chunk({}, "tool_calls"),
+    )
+    assert contents(events) == [ToolCall("a", "f", {}), ToolCall("b", "g", {}, raw="nul")]
+
+
 def test_arguments_given_as_an_object_are_taken() -> None:
     events = read(
         calls({"index": 0, "id": "a", "function": {"name": "f", "arguments": {"x": 1}}}),
@@ -148,6 +184,10 @@ def test_nonsense_counts_are_brought_into_range() -> None:
     usage = {"usage": {"prompt_tokens": -5, "completion_tokens": 10**15}}
     last = done(read(chat_chunk({"content": "x"}, "stop"), usage, "[DONE]"))
     assert last.usage == Usage(0, 10**12)
+    for odd, read_as in ((30.0, 30), (1e30, 10**12), ("30", 0), ([30], 0), (True, 0)):
+        counts = {"usage": {"prompt_tokens": odd, "completion_tokens": 5}}
+        last = done(read(chat_chunk({"content": "x"}, "stop"), counts, "[DONE]"))
+        assert last.usage == Usage(read_as, 5)
 
 
 LIES: dict[str, bytes] = {
@@ -155,6 +195,8 @@ LIES: dict[str, bytes] = {
     "no reason and no end": sse(chat_chunk({"content": "x"})),
     "only the end": sse("[DONE]"),
     "a number for a text": sse(chat_chunk({"content": 7})),
+    "a part that is a text": sse(chat_chunk({"content": ["x"]})),
+    "a part with a number for a text": sse(chat_chunk({"content": [{"type": "text", "text": 7}]})),
     "choices of the wrong kind": sse({"choices": {"0": 1}}),
     "a call without a name": sse(calls({"index": 0, "id": "a"}), chat_chunk({}, "tool_calls")),
     "broken off": sse(chat_chunk({"content": "x"}, "error"), "[DONE]"),
@@ -178,6 +220,24 @@ async def test_an_error_after_200_is_that_error() -> None:
     assert (error.code, error.retriable) == ("model_rate_limited", True)
     error = await failure(NAME, [answer(sse({"error": "out of memory"}))])
     assert "out of memory" in error.message
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "status"),
+    [
+        ({"message": "slow down", "code": 429}, "model_rate_limited", 429),
+        ({"message": "no credit", "code": 402}, "model_quota", 402),
+        ({"message": "full", "code": "server_is_overloaded"}, "model_overloaded", None),
+        ("out of memory", "model_server_error", None),
+    ],
+)
+async def test_an_error_in_place_of_a_stream_is_that_error(
+    said: object, code: str, status: int | None
+) -> None:
+    """Whether the provider sends it alone or as Google does, in a list."""
+    for body in ({"error": said}, [{"error": said}]):
+        error = await failure(NAME, [refusal(200, body)])
+        assert (error.code, error.status) == (code, status)
 
 
 def test_the_request_carries_everything_the_conversation_has() -> None:

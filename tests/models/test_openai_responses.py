@@ -92,7 +92,8 @@ def test_a_refusal_is_text_and_the_reason_to_stop() -> None:
     [
         ({"reason": "max_output_tokens"}, "max_tokens", ""),
         ({"reason": "content_filter"}, "filtered", "content_filter"),
-        (None, "other", "incomplete"),
+        ({"reason": "something_new"}, "aborted", "something_new"),
+        (None, "aborted", "incomplete"),
     ],
 )
 def test_an_incomplete_response_says_why(why: object, reason: str, note: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batten.contract.errors import CallerError, NotFound
+from batten.models.registry import split_name
 from batten.models.scenario import (
     MAX_SCENARIO_BYTES,
     SCENARIO_SCHEMA,
@@ -222,6 +224,26 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         load(str(tmp_path / "none.json"))
+
+
+def named(place: str) -> object:
+    return split_name(f"scripted/{place}")
+
+
+@pytest.mark.parametrize("read", [load, named])
+def test_a_scenario_elsewhere_is_refused_without_the_secrets_of_its_address(
+    read: Callable[[str], object],
+) -> None:
+    for address, shown in (
+        ("https://me:pw@host/a/b.json?sig=secret#x", "https://host/a/b.json"),
+        ("gs://bucket/b.json", "gs://bucket/b.json"),
+    ):
+        with pytest.raises(CallerError) as caught:
+            read(address)
+        assert (caught.value.code, caught.value.message) == (
+            "config",
+            f"the scenario {shown} is not a file of this machine; download it, and name the file",
+        )
 
 
 def test_a_path_with_a_null_byte_is_a_callers_error() -> None:

@@ -391,6 +391,7 @@ def test_every_outcome_answers_its_prompt(outcome: Outcome) -> None:
     [
         (RunEnd("completed"), "end_turn", ""),
         (RunEnd("max_turns", "the limit of 3"), "max_turn_requests", "Stopped: the limit of 3"),
+        (RunEnd("model_error", "cut", "model_cut_off"), "max_tokens", "Stopped: cut"),
         (RunEnd("refused", "no"), "refusal", ""),
         (RunEnd("budget", "spent"), "end_turn", "Stopped: spent"),
         (RunEnd("cancelled", "by client", by="client"), "cancelled", ""),

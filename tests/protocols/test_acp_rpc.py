@@ -18,12 +18,12 @@ from batten.contract.errors import (
     ProviderError,
     StoreFull,
 )
+from batten.protocols import json_line
 from batten.protocols.acp import rpc
 from batten.protocols.acp.asking import Nothing, PermissionResult, read_answer
 from batten.protocols.acp.methods import McpServer, PromptParams, read_params
 from batten.protocols.acp.prompt import command_of
 from batten.protocols.acp.servers import config_of
-from batten.protocols.json_line import too_long
 from batten.tools.mcp_config import read_config
 
 plain = st.recursive(
@@ -31,6 +31,14 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
 )
 names = st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "other"])
+
+
+def test_a_request_with_half_of_a_character_is_read_and_so_answered() -> None:
+    read = json_line.read(b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"text":"\\ud83d!"}}')
+    assert read == {"jsonrpc": "2.0", "id": 7, "method": "m", "params": {"text": "\ufffd!"}}
+    raw = json_line.read(b'{"jsonrpc":"2.0","id":7,"method":"\xed\xa0\xbd"}')
+    assert isinstance(raw, json_line.Malformed)
+    assert raw.fault == "not_utf8"
 
 
 @given(st.dictionaries(names, plain | st.just("2.0")))
@@ -57,14 +65,14 @@ def test_of_a_line_that_is_too_long_its_beginning_tells_who_waits(
     line = msgspec.json.encode(message)
     if spaced:
         line = b"  " + msgspec.json.format(line, indent=2).replace(b"\n", b"")
-    read = rpc.unread(too_long(10, line[:512]))
+    read = rpc.unread(json_line.too_long(10, line[:512]))
     assert read.id == request_id
     assert isinstance(read, rpc.Invalid if body == "params" else rpc.Response)
 
 
 @given(st.binary(max_size=80) | st.text(alphabet='{}",:id1 \\', max_size=60).map(str.encode))
 def test_any_beginning_of_a_line_is_refused(head: bytes) -> None:
-    assert "more than 10 bytes" in str(rpc.unread(too_long(10, head)).error)
+    assert "more than 10 bytes" in str(rpc.unread(json_line.too_long(10, head)).error)
 
 
 @given(st.dictionaries(st.sampled_from(["sessionId", "prompt", "x"]), plain))

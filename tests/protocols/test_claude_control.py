@@ -44,6 +44,20 @@ def request(**body: Any) -> bytes:
     return line({"type": "control_request", "request_id": "r1", "request": body})
 
 
+def test_half_of_a_character_does_not_end_the_input() -> None:
+    """Python's SDK sends what a tool of its client returns, with file names of any bytes."""
+    prompt = b'{"type":"user","message":{"role":"user","content":"cut \\ud83d"}}'
+    assert parse(prompt) == Prompt(text="cut \ufffd")
+    answer = b'{"type":"control_response","response":{"subtype":"success","request_id":"q1",'
+    answered = parse(answer + b'"response":{"name":"caf\\udce9"}}}')
+    assert isinstance(answered, Answered)
+    assert answered.body == {"name": "caf\ufffd"}
+    with pytest.raises(PeerError, match="not of this protocol"):
+        parse(b'{"type":"user","message":"\xed\xa0\xbd"}')
+    with pytest.raises(PeerError, match="not of this protocol"):
+        parse(b'{"type":5,"uuid":"\\ud83d"}')
+
+
 def test_prompts_are_texts_or_blocks() -> None:
     text = {"type": "user", "message": {"role": "user", "content": "hello"}, "session_id": ""}
     assert parse(line(text)) == Prompt(text="hello")

@@ -195,6 +195,23 @@ def test_a_prompt_that_failed_says_why(outcome: Any, subtype: str) -> None:
     assert "result" not in result
 
 
+def test_the_time_of_a_call_that_failed_is_time_of_the_provider() -> None:
+    run = Run()
+    run.feed(
+        started(),
+        f.TurnFailed(1, "model_overloaded", "later", False, duration_ms=70),
+        f.RunFailed(
+            code="model_overloaded",
+            message="later",
+            retriable=True,
+            turns=0,
+            outcome="model_error",
+            duration_ms=90,
+        ),
+    )
+    assert run.frames.result()["duration_api_ms"] == 70
+
+
 def test_pieces_become_the_events_of_one_message() -> None:
     run = Run()
     events = run.feed(started())

@@ -228,6 +228,56 @@ def test_the_latency_of_the_model_is_that_of_its_calls() -> None:
     assert latencies == [10, 3, 90]
 
 
+def timed_out() -> f.RunFailed:
+    return f.RunFailed(
+        code="timeout",
+        message="the limit of 2 s is reached",
+        retriable=True,
+        turns=1,
+        outcome="timeout",
+        duration_ms=90,
+    )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [f.TurnFailed(1, "cut_short", "the call was cut short", False)],
+        [
+            f.TurnFailed(1, "model_overloaded", "later", True, provider="openrouter", status=529),
+            message(1, Usage()),
+        ],
+    ],
+    ids=["in a call", "after a call that was made again"],
+)
+def test_a_limit_of_ours_is_named_and_not_what_failed_before_it(before: list[f.Fact]) -> None:
+    send = frames()
+    for fact in before:
+        send.feed(fact)
+    (event,) = send.feed(timed_out())
+    said = msgspec.to_builtins(event.event)
+    assert (said["message"], "provider" in said) == ("the limit of 2 s is reached", False)
+    assert msgspec.to_builtins(send.result())["error"]["message"] == said["message"]
+
+
+def test_a_call_that_fails_is_among_the_latency_of_the_model() -> None:
+    send = frames()
+    send.feed(message(1, Usage()))
+    send.feed(f.TurnFailed(2, "model_overloaded", "later", False, duration_ms=70))
+    send.feed(
+        f.RunFailed(
+            code="model_overloaded",
+            message="later",
+            retriable=True,
+            turns=1,
+            outcome="model_error",
+            duration_ms=90,
+        )
+    )
+    result = msgspec.to_builtins(send.result())
+    assert (result["model_latency_ms"], result["total_latency_ms"]) == (75, 90)
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [("0.2.0", "loop_detected"), ("0.3.0", "loop_detected"), ("0.4.0", "max_iterations")],

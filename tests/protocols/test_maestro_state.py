@@ -155,8 +155,15 @@ def test_a_denied_approval_is_not_on_its_way_any_more_and_an_approved_one_is() -
         ("client_tool", "failed", True),
         ("user_input", "answered", True),
         ("user_input", "failed", False),
+        ("user_input", "skipped", False),
+        ("approval", "approved", True),
+        ("approval", "denied", False),
+        ("approval", "aborted", False),
         ("mcp_elicitation", "failed", True),
-        ("tool_retry", "aborted", True),
+        ("tool_retry", "retried", True),
+        ("tool_retry", "aborted", False),
+        ("tool_retry", "skipped", False),
+        ("tool_retry", "cancelled", False),
     ],
 )
 def test_what_becomes_of_a_call_depends_on_its_class(
@@ -182,6 +189,11 @@ def test_a_retry_does_not_change_what_is_known_of_its_call() -> None:
     state = after(called, request("tool_retry", "r9")).state
     assert state.tracked_tools[0].args == {"first": 1}
     assert state.pending_tool_retries[0].request_id == "r9"
+    # Its own end is still to come, whatever is decided.
+    skipped = after(
+        called, request("tool_retry", "r9"), resolution("tool_retry", "skipped", "r9")
+    ).state
+    assert [one.args for one in skipped.tracked_tools] == [{"first": 1}]
 
 
 def test_a_response_grows_by_its_own_chunks_and_an_error_does_not_end_it() -> None:

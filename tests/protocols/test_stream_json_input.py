@@ -51,7 +51,7 @@ WRONG: dict[str, tuple[object, str]] = {
     "a field too many": ({"type": "user", "content": "x", "id": 1}, "the unknown field 'id'"),
     "a field too many for a control": (
         {"type": "control", "subtype": "interrupt", "request_id": "1"},
-        "the unknown field 'request_id'",
+        'the unknown field \'request_id\'; write {"type":"control","subtype":"interrupt"}',
     ),
     "a field too many in a block": (
         {"type": "user", "content": [{"type": "text", "text": "x", "cache": 1}]},
@@ -96,9 +96,7 @@ def test_what_is_no_frame_is_refused_with_its_line_and_its_fault(name: str) -> N
         b"hello",
         b'{"type":"user","content":"x"} {"type":"user","content":"y"}',
         b'{"type":"user","content":"\xff\xfe"}',
-        b'{"type":"user","content":"\\ud800"}',
-        b"[" * 100_000,
-        b'{"type":' * 100_000,
+        b'{"type":"user","content":"\xed\xa0\x80"}',
         b"\0",
         b"\xef\xbb\xbf{}",
         b"9" * 5000,
@@ -107,6 +105,26 @@ def test_what_is_no_frame_is_refused_with_its_line_and_its_fault(name: str) -> N
 def test_what_is_no_json_is_refused_and_never_a_crash(raw: bytes) -> None:
     with pytest.raises(InputError, match=r"^line 3 of standard input is not"):
         read_line(raw, 3)
+
+
+@pytest.mark.parametrize(
+    ("raw", "fault"),
+    [
+        (b'{"type":"user","content":"\xff\xfe"}', "is not UTF-8 text: invalid start byte"),
+        (b"[" * 100_000, "is nested too deeply"),
+        (b'{"type":' * 100_000, "is nested too deeply"),
+    ],
+    ids=["bytes", "arrays", "objects"],
+)
+def test_the_fault_of_a_line_is_named_in_words(raw: bytes, fault: str) -> None:
+    with pytest.raises(InputError, match=f"^line 3 of standard input {fault}$"):
+        read_line(raw, 3)
+
+
+def test_half_of_a_character_is_replaced() -> None:
+    """A client may cut a text within an emoji; the escape is valid JSON."""
+    raw = b'{"type":"user","content":"cut \\ud83d, whole \\ud83d\\ude00"}'
+    assert read_line(raw, 1) == Prompt(text="cut \ufffd, whole 😀")
 
 
 def test_a_fault_does_not_repeat_what_may_be_a_secret() -> None:

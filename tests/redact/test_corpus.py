@@ -75,6 +75,21 @@ def test_a_known_format_is_found_behind_the_last_letter_of_an_escape(
             assert stream.feed(text[:place]) + stream.feed(text[place:]) + stream.flush() == whole
 
 
+@pytest.mark.parametrize("first", TOKENS)
+@pytest.mark.parametrize(
+    "second", ["ghp_" + "9z8Y7x6W5v4U3t2S1r0Q9p8O7n6M5l4K3j2I", "npm_" + "9z8Y" * 9]
+)
+def test_a_known_format_is_found_right_behind_another_token(first: str, second: str) -> None:
+    text = f"before {first}{second} after"
+    for redactor in (REDACTOR, REDACTOR.authored):
+        whole = redactor.text(text)
+        assert second[4:] not in whole
+        assert first[8:] not in whole
+        for place in range(1, len(text)):
+            stream = StreamRedactor(redactor)
+            assert stream.feed(text[:place]) + stream.feed(text[place:]) + stream.flush() == whole
+
+
 def ordinary() -> list[Path]:
     """Our own sources and a tenth of the standard library."""
     library = Path(sysconfig.get_paths()["stdlib"])

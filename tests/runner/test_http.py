@@ -379,7 +379,11 @@ def test_a_runner_that_is_not_bound_makes_a_session_or_finds_one(stage: Stage) -
         answer = runner.post(SESSIONS, {"sessionId": "never"})
         assert "Session not found" in refused(answer, 404, "stale_session", "NOT_FOUND")["error"]
         refused(runner.ask("GET", f"{SESSIONS}/never"), 404, "stale_session", "NOT_FOUND")
-        made = runner.post(SESSIONS, {}).json["session_id"]
+        # A client that remembers a connection tries again without it: nothing was made for it.
+        answer = runner.post(CONNECTIONS, {"connectionId": "conn_before"})
+        refused(answer, 404, "stale_connection", "NOT_FOUND")
+        first = runner.post(SESSIONS, {}).json
+        made = first["session_id"]
         told = refused(
             runner.ask("GET", f"{SESSIONS}/other"), 409, "runtime_owned_elsewhere", "ALREADY_EXISTS"
         )
@@ -388,7 +392,10 @@ def test_a_runner_that_is_not_bound_makes_a_session_or_finds_one(stage: Stage) -
         runner.end()
     runner = start(stage, "--maestro-session-id", "")
     try:
-        assert runner.post(SESSIONS, {"sessionId": made}).json["session_id"] == made
+        again = runner.post(SESSIONS, {"sessionId": made}).json
+        # A cursor of the runner before is not taken for one of this.
+        assert again["session_id"] == made
+        assert again["cursor"] > first["cursor"] + 1000
     finally:
         runner.end()
 
@@ -434,7 +441,9 @@ def test_a_message_is_refused_with_the_status_of_its_fault(runner: RunnerProcess
     refused(runner.post(messages, prompt, connection_id="conn_nobody"), *denied)
     refused(runner.post(messages, prompt, connection_id=viewer), *denied)
     hello = {"type": "hello", "client_info": {"name": "screen"}}
-    assert runner.post(messages, hello, connection_id=viewer, role="viewer").status == 200
+    cut = b'{"type":"hello","client_info":{"name":"half a character: \\ud83d"}}'
+    for greeting in (hello, cut):
+        assert runner.post(messages, greeting, connection_id=viewer, role="viewer").status == 200
     answer = runner.post(messages, prompt, connection_id=connection, subscriber_id=other)
     refused(answer, *denied)
     read = {"type": "utility_file_read", "read_id": "r", "path": "notes.md"}
@@ -605,9 +614,13 @@ def test_approvals_can_be_automatic_from_the_start(stage: Stage) -> None:
 def test_after_a_shutdown_the_session_is_gone_and_can_be_made_again(
     runner: RunnerProcess,
 ) -> None:
-    connection = connected(runner)["connection_id"]
-    by = {"connection_id": connection}
-    assert runner.post(f"{HERE}/messages", {"type": "shutdown"}, **by).status == 200
+    told = connected(runner)
+    connection = told["connection_id"]
+    answer = runner.post(f"{HERE}/messages", {"type": "shutdown"}, connection_id=connection)
+    assert answer.status == 200
+    # The last snapshot has a cursor too.
+    assert answer.json["cursor"] == told["snapshot"]["cursor"] + 1
+    assert answer.json["published_messages"] == 1
     refused(runner.ask("GET", HERE), 404, "stale_session", "NOT_FOUND")
     refused(
         runner.post(f"{HERE}/heartbeat", {"connectionId": connection}),

@@ -19,6 +19,7 @@ from tests.maestro.schemas import Json
 from tests.runner.remote import WELL_KNOWN, NotStarted, RunnerProcess
 from tests.runner.test_http import CONNECTIONS, HERE, NAMED, connected, first, heard, prompted
 from tests.runner.test_restore import foreign, written
+from tests.session.processes import batten
 
 DONE = [say("Done."), end()]
 AGAIN = [say("Again."), end()]
@@ -99,6 +100,58 @@ def test_an_empty_home_and_another_place_are_enough(stage: Stage) -> None:
         assert said[0]["cursor"] > manifest["runtime"]["cursor"]
     finally:
         assert runner.end() == 0
+
+
+def test_what_clients_set_holds_when_the_session_is_opened_again(stage: Stage) -> None:
+    flags = ("--permission-mode", "dontAsk", "--append-system-prompt", "Of the flag.")
+    init = {"type": "init", "system_prompt": "Of the client.", "approval_mode": "prompt"}
+
+    def kept(home: Path) -> tuple[object, ...]:
+        journal = SqliteJournal.open(str(home))
+        row = asyncio.run(journal.session(journal_id(NAMED)))
+        journal.close()
+        assert row is not None
+        settings: Json = row.settings
+        return settings["mode"], settings["system"], settings["append_system"], settings["models"]
+
+    usual = stage.scenario(DONE)
+    runner = start(stage, usual, "--maestro-session-id", NAMED, *flags)
+    try:
+        wanted = stage.scenario(DONE, AGAIN, name="wanted")
+        connection = connected(runner, model=wanted)["connection_id"]
+        assert runner.post(f"{HERE}/messages", init, connection_id=connection).status == 200
+        set_before = kept(stage.home)
+        assert set_before == ("default", "Of the client.", "", [wanted])
+        (process,) = runner.session_processes()
+        os.kill(process, signal.SIGKILL)
+        heard(runner, f"{HERE}/events", "The process of the session ended with -9")
+        assert connected(runner, sessionId=NAMED)["snapshot"]["last_init"] == init
+        assert kept(stage.home) == set_before
+        manifest = runner.post(f"{WELL_KNOWN}/drain").json["manifest_path"]
+    finally:
+        runner.end()
+    home = stage.directory / "elsewhere"
+    runner = start(stage, usual, *flags, "--restore-manifest", manifest, home=home)
+    runner.end()
+    assert kept(home)[0] == "default", "clients are asked, as they wanted"
+
+
+def test_the_audit_logs_of_both_homes_tell_of_the_move(stage: Stage) -> None:
+    def audited() -> list[tuple[str, str]]:
+        listed = batten(stage, "audit", "--json").stdout.splitlines()
+        entries = [msgspec.json.decode(line) for line in listed]
+        return [(one["actor"], one["action"]) for one in reversed(entries)]
+
+    drained = drained_once(stage, stage.scenario(DONE, AGAIN))
+    assert audited() == [
+        *(("client", "policy.changed"), ("local", "run.started"), ("runner", "session.exported")),
+    ]
+    stage.home.rename(stage.directory / "former")
+    name = Path(drained["manifest_path"]).relative_to(stage.workspace)
+    runner = start(stage, "", "--restore-manifest", str(name))
+    assert runner.end() == 0
+    # The run began elsewhere.
+    assert audited() == [("runner", "session.imported"), ("runner", "session.exported")]
 
 
 def test_a_manifest_can_be_restored_more_than_once(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from batten.contract.errors import CallerError, NotFound, NotReady
 from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro.snapshot import Edge
 from batten.runner import restore
 from batten.runner.request import DrainRequest
 from batten.runner.restore import load
@@ -199,6 +200,27 @@ def test_an_older_manifest_of_another_make_is_read(workspace: Path) -> None:
 
 
 @pytest.mark.skipif(not PRESENT, reason="the published examples are not here")
+def test_nulls_and_fractions_of_another_make_are_read_wherever_they_are(workspace: Path) -> None:
+    call = {"call_id": "c1", "tool": "bash", "args": {"key": None, "ms": 1.5}}
+    unset = {"request_id": None, "display_name": None, "started_at_ms": 1776902400000.0}
+    manifest = foreign(runtime={"flush_status": "completed", "cursor": 7.0, "error": None})
+    manifest["snapshot"] |= {"cursor": 6.0}
+    manifest["snapshot"]["state"] |= {
+        "tracked_tools": [call],
+        "pending_approvals": [call | unset],
+        "current_response": {"response_id": "r", "text": "t", "thinking": "", "usage": None},
+        "codex_subagent_edges": [{"thread_id": None, "operation": "wait", "status": "failed"}],
+        "last_ttft_ms": 812.4,
+    }
+    restored = load(written(workspace, manifest), str(workspace))
+    state = restored.snapshot.state
+    assert (restored.cursor, state.last_ttft_ms) == (7, 812)
+    (approval,) = state.pending_approvals
+    assert (approval.request_id, approval.started_at_ms) == (UNSET, 1776902400000)
+    assert approval.args == call["args"]
+    assert state.codex_subagent_edges == (Edge(operation="wait", status="failed"),)
+
+
 def test_the_published_manifest_is_gone_on_from(workspace: Path) -> None:
     examples = msgspec.json.decode((PUBLISHED / "seed-examples.json").read_bytes())
     name = written(workspace, examples["drain_response"]["manifest"])

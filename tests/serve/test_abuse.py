@@ -39,7 +39,7 @@ GARBAGE = [
     b'{"type":"status\x00","id":"q"}',
     b'\xef\xbb\xbf{"type":"status","id":"q"}',
     b'{"type":"send","id":"\xff\xfe"}',
-    b'{"type":"send","id":"\\ud800"}',
+    b'{"type":"send","id":"\xed\xa0\x80"}',
     b"[" * 100_000,
     b"[" * 100_000 + b"]" * 100_000,
     b'{"a":' * 100_000 + b"1" + b"}" * 100_000,

@@ -217,3 +217,21 @@ async def test_a_file_is_written_by_the_thread(tmp_path: Path) -> None:
     os.close(descriptor)
     assert path.read_bytes() == b"".join(frames)
     assert _has_thread()
+
+
+def test_a_thread_that_could_not_start_is_started_for_the_next_frame(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    output = Output(pipe.writing)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            output.write(b"one\n")
+    output.write(b"two\n")
+    output.drain(PATIENCE_S)
+    assert output.is_empty
+    assert pipe.read(8) == b"one\ntwo\n"
+    output.close()

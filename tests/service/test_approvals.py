@@ -10,6 +10,8 @@ from tests.agent.stage import bash, call, end, say
 from tests.service.serving import Json, Run, Service
 
 TERMINAL = {"run.finished", "run.failed", "run.cancelled"}
+ENDING = ["turn.completed", "cost.tick", "run.cancelled"]
+"""Of a run whose call is not answered with an approval."""
 
 
 def gated(service: Service, *commands: str) -> str:
@@ -170,8 +172,8 @@ async def test_line_32_a_rejection_cancels_run_and_task_and_runs_nothing(
     assert (task["status"], task["last_error"]) == ("cancelled", "approval rejected")
     assert proof(service) == ""
     events = await run.events()
-    assert [event["type"] for event in events[-2:]] == ["approval.resolved", "run.cancelled"]
-    assert events[-2]["data"]["comment"] == "not here"
+    assert [event["type"] for event in events[-4:]] == ["approval.resolved", *ENDING]
+    assert events[-4]["data"]["comment"] == "not here"
     assert events[-1]["data"]["by"] == "operator"
     assert (ended["turns"], events[-1]["data"]["turns"]) == (1, 1)
     check_waits_count(events)
@@ -214,10 +216,10 @@ async def test_line_33_cancelling_a_waiting_run_leaves_no_question_open(
     assert (await run.task())["status"] == "cancelled"
     (closed,) = await service.get(f"{run.task_path}/approvals")
     assert (closed["status"], closed["resolved_by"]) == ("cancelled", "system")
-    assert [event["type"] for event in (await run.events())[-3:]] == [
+    assert [event["type"] for event in (await run.events())[-5:]] == [
         "run.cancel_requested",
         "approval.resolved",
-        "run.cancelled",
+        *ENDING,
     ]
     late = await run.resolve(approval["id"], "approve")
     assert (late.status, late.error["status"]) == (409, "cancelled")
@@ -260,6 +262,10 @@ async def test_an_approval_for_the_session_allows_the_same_command_again(
     assert proof(service) == "ran\nran\n"
     second = await run.approval()
     assert second["summary"] == "echo other >> proof"
+    session_id = (await run.now())["session_id"]
+    asked_for = f"/audit?action=policy.changed&resourceId={session_id}"
+    [changed] = (await service.request("GET", asked_for)).json["data"]
+    assert (changed["actor"], changed["details"]["changed"]) == ("operator", ["rules"])
     await run.resolve(second["id"], "reject")
     again = Run(service, run.task_id, (await service.post(f"{run.task_path}/start"))["id"])
     pending = await again.until("approval.requested")
@@ -279,8 +285,9 @@ async def test_an_approval_that_nobody_answers_in_time_cancels_the_run(
     asking = (await run.until("approval.requested"))["data"]
     ended = await run.ended()
     assert (ended["status"], ended["last_error"]) == ("cancelled", "approval timed out")
-    late_event, ending = (await run.events())[-2:]
-    assert (late_event["type"], ending["type"]) == ("approval.timed_out", "run.cancelled")
+    late_event, *ending = (await run.events())[-4:]
+    assert late_event["type"] == "approval.timed_out"
+    assert [event["type"] for event in ending] == ENDING
     assert late_event["data"]["after_seconds"] == 1
     late = await run.resolve(asking["approval_id"], "approve")
     assert (late.status, late.error["status"]) == (409, "timed_out")
@@ -355,6 +362,15 @@ async def test_a_question_of_a_child_run_is_one_of_its_task_and_no_run_continues
     run, child, approval = await waiting()
     assert (await run.resolve(approval["id"], "reject")).status == 200
     assert (await child.now())["last_error"] == "approval rejected"
+    # Nor does the agent that started it go on: the rejection ends the task.
+    for ended in (await run.now(), await run.task()):
+        assert (ended["status"], ended["last_error"]) == ("cancelled", "approval rejected")
+    told = [event["type"] for event in await run.events()]
+    assert told[-5:-3] == ["tool.failed", "turn.completed"]
+    assert told[-1] == "run.cancelled"
+    run, child, approval = await waiting()
+    assert (await run.resolve(approval["id"], "reject", halt=False)).status == 200
+    assert (await run.ended())["status"] == (await child.now())["status"] == "completed"
     run, child, approval = await waiting()
     assert (await run.task())["pending_approval_count"] == 1
     assert (await run.resolve(approval["id"], "approve")).status == 200

@@ -242,6 +242,26 @@ async def test_lists_have_filters_and_cursors(service: Service) -> None:
         assert (answer.status, answer.error["field"]) == (400, wrong.partition("=")[0])
 
 
+async def test_a_deleted_artifact_is_not_counted(service: Service) -> None:
+    run = await ran(service)
+    first, _ = [await created(service, run, body) for body in (b"one", b"two")]
+    assert (await run.now())["artifact_count"] == 2
+    assert (await service.ask("DELETE", f"/artifacts/{first['id']}")).status == 204
+    assert (await run.now())["artifact_count"] == (await run.task())["artifact_count"] == 1
+
+
+async def test_a_task_counts_the_artifacts_of_child_runs(service: Service) -> None:
+    service.stage.scenario([bash("echo ran", "k")], [say("Done."), end()], name="child")
+    turns = ([call("agent", "c", prompt="do it")], [say("Done."), end()])
+    run = await service.started(
+        service.stage.scenario(*turns, name="parent", children={"do it": "child.json"})
+    )
+    await run.ended()
+    listed = await service.get(f"{run.task_path}/artifacts")
+    assert [one["run_id"] == run.run_id for one in listed] == [False]
+    assert (await run.task())["artifact_count"] == 1
+
+
 async def test_an_artifact_of_another_run_or_task_is_not_found(service: Service) -> None:
     run, patch = await patch_of(service)
     other = await ran(service)
@@ -325,11 +345,21 @@ async def test_a_secret_in_an_uploaded_text_is_not_stored(service: Service) -> N
     await service.start()
     run = await ran(service)
 
-    made = await created(service, run, b"the key is sekret-value-4711", mime_type="text/plain")
-
-    raw = await service.ask("GET", f"/artifacts/{made['id']}/raw")
-    assert b"sekret-value" not in raw.body
-    assert raw.body.startswith(b"the key is ")
+    text = b"the key is sekret-value-4711"
+    for kind, more in (
+        ("tool_result_blob", {"mime_type": "text/plain"}),
+        ("file_snapshot", {"mime_type": "Application/X-Thing"}),
+        ("command_output", {}),
+        ("patch", {"metadata": {"target_path": "new.txt"}}),
+    ):
+        data = b"--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+%b\n" % text
+        made = await created(service, run, data if kind == "patch" else text, kind=kind, **more)
+        assert "sekret-value" not in str(made)
+        raw = await service.ask("GET", f"/artifacts/{made['id']}/raw")
+        assert b"sekret-value" not in raw.body
+        assert b"the key is <redacted>" in raw.body
+        assert made["mime_type"] == more.get("mime_type", made["mime_type"])
+        assert "octet-stream" not in made["mime_type"]
 
 
 async def test_line_66_a_run_is_followed_without_artifact_ids(service: Service) -> None:

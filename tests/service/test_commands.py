@@ -151,7 +151,7 @@ async def _refused(port: int, times: int) -> None:
         ("page", 1, "is no service of Batten"),
         ("other_json", 1, "is no service of Batten"),
         ("no_http", 1, "is no service of Batten"),
-        ("failing", 1, "is no service of Batten: it answers with status 502"),
+        ("failing", 1, "a gateway answers for it, with status 502: 'no!'"),
     ],
 )
 async def test_what_is_no_service_is_told_apart(

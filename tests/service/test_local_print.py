@@ -247,6 +247,7 @@ async def test_a_silent_pipe_of_the_callers_parent_is_not_waited_for(home: Servi
         assert await caller.stdout.read() == b"Done.\n"
 
     assert b"nothing came on standard input in 0.2 s" in await caller.stderr.read()
+    assert await caller.wait() == 0
 
 
 async def test_the_run_survives_its_caller(home: Service) -> None:
@@ -262,6 +263,7 @@ async def test_the_run_survives_its_caller(home: Service) -> None:
     await asyncio.to_thread((home.stage.workspace / "pipe").write_bytes, b"go on\n")
     async with asyncio.timeout(PATIENCE_S):
         out, _ = await follower.communicate()
+        assert await caller.wait() == -signal.SIGKILL
     assert b'"run.finished"' in out.splitlines()[-1]
 
 

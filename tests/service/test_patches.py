@@ -327,6 +327,29 @@ async def test_line_67_a_revert_is_a_new_patch_and_the_old_one_stays_applied(
     assert (await review(service, run, None, "revert")).error["code"] == "not_applied"
 
 
+async def test_all_that_a_revert_does_names_who_reverted_and_why(
+    service: Service, workspace: Path
+) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    run = await ran(service, [edit("a.txt", "one", "1", "e")], auto_apply=True)
+    before = await run.events()
+    (patch,) = await service.get(f"{run.path}/patches")
+
+    assert (await review(service, run, patch, "revert", reason="tests failed")).status == 200
+
+    after = (await run.events())[len(before) :]
+    made = [e["data"] for e in after if e["type"] == "artifact.created"]
+    assert [fact["kind"] for fact in made] == ["sealed", "patch"]
+    assert {fact["by"] for fact in made} == {"operator"}
+    # The last event before it, the end of the run, did not create the inverse patch.
+    assert not any("created_by_event_id" in fact for fact in made)
+    changed = [e["data"] for e in after if e["type"] == "artifact.updated"]
+    assert [(fact["field"], fact["by"], fact["reason"]) for fact in changed] == [
+        ("status", "operator", "tests failed"),
+        ("reverted_at", "operator", "tests failed"),
+    ]
+
+
 async def test_a_revert_of_a_file_that_was_changed_since_is_refused(
     service: Service, workspace: Path
 ) -> None:

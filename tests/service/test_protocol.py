@@ -1,6 +1,7 @@
 """What the protocol says of events, read from a running service as a client reads it."""
 
 import hashlib
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.agent.stage import bash, call, end, fail, say
 from tests.service.serving import Json, Run, Service, serving
 from tests.service.streaming import all_frames
+from tests.tools import mcp_servers
 from tests.tools.web_server import web_server
 
 ENDINGS = ("tool.completed", "tool.failed", "tool.cancelled", "tool.timed_out")
@@ -214,6 +216,44 @@ async def test_line_65_a_credential_of_a_request_is_sent_and_in_no_event(
     assert proposed["input"]["headers"] == {"Authorization": "<redacted>", "Accept": "text/plain"}
     (requested,) = [e["data"] for e in events if e["type"] == "tool.http.requested"]
     assert requested["header_keys"] == ["Authorization", "Accept"]
+
+
+async def test_a_picture_of_a_tool_is_one_artifact_that_the_call_s_end_names(
+    service: Service,
+) -> None:
+    (service.stage.workspace / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    calls = [call("mcp__tiny__picture", "c1"), call("read_file", "c2", file_path="a.png")]
+    tiny = {"name": "tiny", "command": sys.executable, "args": [mcp_servers.__file__, "stdio"]}
+    run = await service.started(service.stage.scenario(calls, [say("done")]), mcp_servers=[tiny])
+    await run.ended()
+    events = await run.events()
+    for call_id, summary in (
+        ("c1", "[image/png, 9 bytes]"),
+        ("c2", "Image a.png (image/png, 8 bytes)"),
+    ):
+        (kept,) = [
+            event["data"]
+            for event in events
+            if event["type"] == "artifact.created" and event["data"]["tool_call_id"] == call_id
+        ]
+        ended = of_call(events, call_id)[-1]["data"]
+        assert (kept["kind"], kept["summary"]) == ("image", summary)
+        assert ended["summary"] == summary
+        assert ended["result_artifact_id"] == kept["artifact_id"]
+        assert ended["image_artifact_ids"] == [kept["artifact_id"]]
+
+
+async def test_the_summary_of_an_artifact_has_one_line_whatever_its_file_is_called(
+    service: Service,
+) -> None:
+    wrote = call("write_file", "c1", file_path="one\ntwo.txt", content="new\n")
+    run = await service.started(service.stage.scenario([wrote], [say("done")]))
+    await run.ended()
+    made = [e["data"] for e in await run.events() if e["type"] == "artifact.created"]
+    assert [fact["summary"] for fact in made] == [
+        "exact patch of one⏎two.txt",
+        "one⏎two.txt: new file, 1 line",
+    ]
 
 
 async def test_line_69_a_resumed_run_begins_with_where_it_comes_from(service: Service) -> None:

@@ -44,6 +44,8 @@ async def test_line_68_runs_beyond_the_limit_are_pruned_on_request_with_a_marker
             [frame] = await all_frames(service, f"{run.path}/events", last_event_id="1")
             assert frame.id == str(sequence + 1)
             assert (await run.now())["status"] == "completed"
+            # What is gone is not counted as nothing.
+            assert not {"step_count", "artifact_count"} & set(await run.task())
             [state, end_] = await all_frames(service, f"{run.path}/stream")
             assert state.json == end_.json
             assert state.json["data"]["run"]["status"] == "completed"

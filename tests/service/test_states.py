@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from batten.contract.ids import to_uuid
+from batten.contract.tracing import span_of
 from tests.agent.stage import bash, end, say
 from tests.service.serving import Json, Run, Service
 from tests.service.streaming import all_frames, reading
@@ -227,6 +228,28 @@ async def test_a_run_belongs_to_the_trace_of_who_queued_it(
     assert again.headers["x-trace-id"] == again.json["data"]["trace_id"] != TRACE
     task = await run.task()
     assert (task["root_trace_id"], task["latest_trace_id"]) == (TRACE, again.headers["x-trace-id"])
+
+
+async def test_a_run_that_waited_for_an_answer_stays_in_its_trace(service: Service) -> None:
+    task_id = await service.task(gated(service, "echo one"))
+    started = await service.ask("POST", f"/tasks/{task_id}/start", None, TAKEN[0])
+    run = Run(service, task_id, started.json["data"]["id"])
+    approval = await run.approval()
+    resolved = await run.resolve(approval["id"], "approve")
+    ended = await run.ended()
+    assert ended["trace_id"] == resolved.headers["x-trace-id"] == TRACE
+    assert (await run.task())["root_trace_id"] == TRACE
+
+
+async def test_a_state_has_the_approvals_as_they_are_listed(service: Service) -> None:
+    run = await service.started(gated(service, "echo one"))
+    approval = await run.approval()
+    # The span is the one that the exporter sends.
+    assert approval["span_id"] == span_of(run.run_id, "request", approval["id"])
+    assert (await run.resolve(approval["id"], "approve")).status == 200
+    await run.ended()
+    *_, done = await all_frames(service, f"{run.path}/stream")
+    assert done.json["data"]["approvals"] == await service.get(f"{run.task_path}/approvals")
 
 
 async def test_a_run_keeps_the_state_of_its_trace(service: Service) -> None:

@@ -7,7 +7,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from batten.contract.facts import Fact, SessionOpened, Unknown
+from batten.contract.facts import (
+    CostCallUnfinished,
+    CostTick,
+    Fact,
+    RunStarted,
+    SessionOpened,
+    TurnCompleted,
+    Unknown,
+)
+from batten.contract.facts.assistant import Usage
 from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Lease, NewRun
 from batten.journal.sqlite import SqliteJournal
@@ -16,7 +25,7 @@ from tests.journal.given import FINISHED, QUEUED, text
 from tests.serve.http.wire import clients, request
 from tests.service.crowd import Client, Seen, frames
 from tests.service.proxy import proxying
-from tests.service.serving import PATIENCE_S, Service
+from tests.service.serving import PATIENCE_S, Run, Service
 from tests.service.streaming import all_frames, reading
 
 
@@ -169,6 +178,48 @@ async def test_a_stream_that_begins_after_the_ending_of_its_run_ends(
     assert (shown["status"], shown["last_sequence"]) == ("completed", last + 3)
     # What was pruned is not counted as nothing.
     assert not {"step_count", "approval_count", "artifact_count"} & set(shown)
+
+
+async def test_the_frame_of_a_turn_has_what_its_task_has_cost(
+    service: Service, writer: Writer
+) -> None:
+    seen = await writer.begin()
+    turn = TurnCompleted(
+        turn_index=1,
+        input_tokens=10,
+        output_tokens=5,
+        cached_input_tokens=0,
+        cost_micros_usd=20,
+        duration_ms=1,
+        tool_calls=0,
+        stop_reason="end_turn",
+    )
+    # Child runs and runs that this one does not continue are not among its own facts.
+    await writer.write(turn)
+    await writer.write(CostTick(31, 16, 63), FINISHED)
+    frames = await all_frames(service, f"{seen.path}/stream?after_sequence=0")
+    [told] = [frame for frame in frames if "turn" in frame.json["data"]]
+    assert told.json["data"]["event_type"] == "turn.completed"
+    assert told.json["data"]["turn"]["task_cumulative_cost_micros_usd"] == 63
+
+
+async def test_a_task_tells_its_first_start_and_that_its_cost_is_a_lower_bound(
+    service: Service, writer: Writer
+) -> None:
+    run = await service.started("scripted/none.json")
+    await service.post(f"{run.path}/cancel")
+    assert not {"started_at", "cost_unknown"} & set(await run.task())  # it was never claimed
+    again = Run(service, run.task_id, (await service.post(f"{run.path}/retry"))["id"])
+    lease = await writer.journal.claim(again.run_id, this_worker(), 30)
+    facts = (
+        RunStarted(worker_id="w", lease_until=lease.until),
+        CostCallUnfinished(1, "anthropic", "m", "broken", Usage(), None, None),
+        FINISHED,
+    )
+    await writer.journal.append(again.run_id, facts, fence=lease.fence)
+    shown, task = await again.now(), await run.task()
+    assert task["started_at"] == shown["started_at"]
+    assert (task["cost_unknown"], shown["cost_unknown"]) == (True, True)
 
 
 async def test_a_pruned_run_is_streamed_from_its_first_survivor(

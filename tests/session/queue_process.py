@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from batten.journal.contract import RunRow
-from batten.session.session import Session, find_session, settings_of
+from batten.session.session import Session, find_session
+from batten.session.stored_settings import settings_of
 from batten.session.worker import claimable, execute, parking
 from batten.settings.contract import Settings
 from tests.agent.stage import Stage

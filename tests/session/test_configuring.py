@@ -18,7 +18,8 @@ from batten.contract.facts import (
 from batten.contract.ids import SessionId, session_stream
 from batten.session.configuring import reconfigured
 from batten.session.history import facts_of
-from batten.session.session import Session, settings_of
+from batten.session.session import Session
+from batten.session.stored_settings import settings_of
 from tests.agent.acting import Acting
 from tests.agent.stage import Stage, bash, call, finish, say
 

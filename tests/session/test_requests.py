@@ -1,18 +1,19 @@
 """Questions a run asks somebody outside: asked durably, answered once, waited for in bounds."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from batten.agent.deps import Answer, Question
 from batten.agent.execution import Execution
+from batten.agent.halt import Parked
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
-from batten.journal.contract import RequestRow
+from batten.journal.contract import Journal, Lease, RequestRow
 from batten.journal.recorder import Recorder
 from batten.redact.redactor import Redactor
 from batten.session.requests import JournalRequests, granted_rules, resolve
@@ -210,6 +211,45 @@ async def test_a_question_that_is_given_up_while_it_is_stored_is_closed_too(stag
         played = await finish(session, await session.prompt("go"))
     assert len(played.all(f.ApprovalRequested)) == 1
     assert played.one(f.ApprovalResolved).decision == "cancelled"
+
+
+class Interrupted:
+    """A journal whose caller is cancelled while it parks a run."""
+
+    def __init__(self, journal: Journal, cancel: Callable[[], object]) -> None:
+        self._journal = journal
+        self._cancel = cancel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def park(self, lease: Lease) -> bool:
+        parking = asyncio.current_task()
+        assert parking is not None
+        parking.cancel()  # in effect when it waits for the journal next
+        self._cancel()
+        return await self._journal.park(lease)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_run_that_is_cancelled_while_it_is_parked_raises_no_alarm(
+    stage: Stage, caplog: pytest.LogCaptureFixture, leaves: bool
+) -> None:
+    model = stage.scenario([bash("touch made")], [say("done")])
+    async with stage.session("--model", model, *ASKING) as session:
+        requests = JournalRequests(("client",), 20, parks=True)
+        session.deps = msgspec.structs.replace(session.deps, requests=requests, for_others=True)
+        execution = await session.prompt("go")
+        finishing = asyncio.create_task(execution.finish())
+        cancel = finishing.cancel if leaves else bool
+        journal = Interrupted(session.deps.journal, cancel)
+        execution.recorder.journal = cast("Journal", journal)
+        with pytest.raises(asyncio.CancelledError if leaves else Parked):
+            async with asyncio.timeout(20):
+                await finishing
+        (request,) = await session.deps.journal.requests(execution.run_id)
+    assert request.status == "pending"  # whoever ends the parked run closes it
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 async def test_a_question_to_a_person_is_answered_with_words(stage: Stage) -> None:

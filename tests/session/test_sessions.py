@@ -1,5 +1,6 @@
 """Sessions: a conversation goes on, is branched, and belongs to one process at a time."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from batten.contract.errors import CallerError, Conflict, FenceLost, NotFound, R
 from batten.contract.ids import SessionId, session_stream
 from batten.redact.seal import SealKey
 from batten.session.history import facts_of, read_back
-from batten.session.session import Session, find_session, settings_of
+from batten.session.session import Session, find_session
+from batten.session.stored_settings import settings_of
 from batten.settings.contract import Settings
 from tests.agent.acting import Acting
-from tests.agent.hooking import hook, hooks_of, saying
+from tests.agent.hooking import Fifo, hook, hooks_of, saying
 from tests.agent.stage import Played, Stage, bash, call, finish, say
 
 SECRET = "s3kr1t-Value-99"
@@ -129,9 +131,12 @@ async def test_settings_too_large_for_an_event_come_back_on_resume(stage: Stage)
 async def test_a_session_in_use_is_refused_to_others_and_free_afterwards(stage: Stage) -> None:
     session_id, _ = await talk(stage, "one")
     async with stage.session(resume=session_id):
-        with pytest.raises(Conflict, match=f"session {session_id} is in use by another process"):
+        with pytest.raises(
+            Conflict, match=f"session {session_id} is in use by another process"
+        ) as refused:
             async with stage.session(resume=session_id):
                 pass
+        assert "run_" not in str(refused.value), "the session's own stream is no run to look at"
     async with stage.session(resume=session_id) as again:
         assert again.session_id == session_id
 
@@ -328,3 +333,41 @@ async def test_a_holder_that_was_relieved_starts_no_run_and_a_resume_reads_back_
         execution = await again.prompt("third")
         await finish(again, execution)
     assert shown_to(execution)[:5] == ["first", "one", "second", "two", "third"]
+
+
+async def test_a_resume_that_is_cancelled_anywhere_leaves_the_session_free(stage: Stage) -> None:
+    """After ever more turns of the loop, until they are enough to resume it."""
+    session_id, _ = await talk(stage, "one")
+    async with stage.session("--model", stage.scenario([say("two")])) as other:
+        journal = other.deps.journal
+        row = await find_session(journal, session_id)
+        settings = replace(other.settings, max_turns=7)
+        turns, is_open = 0, False
+        while not is_open:
+            turns += 1 + turns // 4
+            resuming = asyncio.ensure_future(Session.resume(other.deps, row, settings))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            is_open = resuming.done()
+            resuming.cancel()
+            await asyncio.wait([resuming])
+            if is_open:
+                await resuming.result().leave()
+            await journal.unreserve("")  # it is written after what came before it
+            held = await journal.run(session_stream(SessionId(session_id)))
+            assert held is not None
+            assert not held.worker_id, turns
+
+
+async def test_a_session_whose_closing_is_cancelled_is_free(stage: Stage, tmp_path: Path) -> None:
+    begun = Fifo(tmp_path / "begun")
+    hooks = hooks_of(stage, hook("SessionEnd", f"echo begun > {begun.path}; sleep 60"))
+    async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
+        closing = asyncio.ensure_future(session.close())
+        await begun.line()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        row = await session.deps.journal.run(session_stream(SessionId(session.session_id)))
+        assert row is not None
+        assert not row.worker_id

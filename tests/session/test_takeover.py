@@ -11,6 +11,8 @@ from batten.journal.workers import is_abandoned
 from batten.session.history import envelopes_of, facts_of
 from tests.agent.stage import Played, Stage, Statement, bash, call, finish, say
 from tests.contract.order import check_order
+from tests.models.server import Fault, ModelServer, answer, cut
+from tests.models.wire import anthropic_start, anthropic_text_block, anthropic_turn, sse
 
 from .processes import batten, kill_after, running, until
 
@@ -31,6 +33,28 @@ async def go_on(stage: Stage, run_id: str, *flags: str) -> Played:
 
 def after_the_gap(played: Played) -> list[str]:
     return played.types[played.types.index("gap.run_disconnected") :]
+
+
+async def test_the_cost_of_a_model_call_whose_worker_is_lost_is_unknown(stage: Stage) -> None:
+    begun = sse(anthropic_start(), *anthropic_text_block(0, "begun")[:2], named=True)
+    replies = [cut(begun, Fault.STALL), answer(anthropic_turn("done"))]
+    async with ModelServer(replies) as server:
+        stage.environ |= server.environ()
+        flags = ("--model", "anthropic/claude-sonnet-4-5")
+        run_id = await asyncio.to_thread(kill_after, stage, "assistant.text_delta", *flags)
+        played = await go_on(stage, run_id, *flags)
+    lost = played.one(f.CostCallUnfinished)
+    assert (lost.provider, lost.model) == ("anthropic", "claude-sonnet-4-5")
+    assert (lost.reason, lost.cost_micros_usd) == ("broken", None)
+    assert after_the_gap(played)[:5] == [
+        "gap.run_disconnected",
+        "run.started",
+        "cost.call_unfinished",
+        "assistant.retracted",
+        "turn.failed",
+    ]
+    ending = played.one(f.RunFinished)
+    assert (ending.cost_micros_usd > 0, ending.cost_unknown) == (True, True)
 
 
 async def test_a_tool_that_was_running_is_reported_unknown_and_not_run_again(stage: Stage) -> None:

@@ -37,6 +37,7 @@ class Desk:
 
     def __init__(self, workspace: Path, keeper: Keeper, group: asyncio.TaskGroup) -> None:
         self.workspace = workspace
+        self.group = group
         self.facts: list[Fact] = []
         self.said: list[Said] = []
         self._changed = asyncio.Condition()
@@ -343,6 +344,24 @@ async def test_a_watch_that_is_stopped_while_it_starts_is_never_spoken_of(desk: 
     await desk.until(WatchStarted, "w")
 
 
+async def test_a_watch_may_be_started_anew_as_soon_as_it_is_stopped(desk: Desk) -> None:
+    desk.watch("w")
+    desk.watches.stop("w", owner=ME)
+    desk.watch("w", debounce_ms=20)  # while the first one was starting
+    await desk.until(WatchStarted, "w")
+    desk.watches.stop("w", owner=ME)
+    desk.watch("w", debounce_ms=30)
+    with pytest.raises(Conflict, match="already exists: w"):
+        desk.watch("w")
+    desk.watches.stop("w", owner=ME)
+    desk.watch("w", debounce_ms=40)
+    await desk.until(WatchStopped, "w")
+    await desk.watches.end_all("anything")
+    kinds = [type(one) for one in desk.said]
+    assert kinds[:2] == [WatchStarted, WatchStopped]
+    assert kinds[2:] in ([], [WatchStarted, WatchStopped]), "each ends before the next begins"
+
+
 async def test_a_watch_is_refused_outside_and_where_nothing_is(desk: Desk) -> None:
     with pytest.raises(NotFound, match="watch root directory does not exist"):
         desk.watch("w", root="missing")
@@ -351,3 +370,25 @@ async def test_a_watch_is_refused_outside_and_where_nothing_is(desk: Desk) -> No
     with pytest.raises(CallerError, match="debounce_ms"):
         desk.watch("w", debounce_ms=-1)
     assert (desk.said, desk.facts) == ([], [])
+
+
+async def test_what_is_started_in_the_turn_in_which_its_group_fails_is_ended(
+    tmp_path: Path,
+) -> None:
+    """Their tasks are cancelled before their first step."""
+
+    async def fail() -> None:
+        raise OSError("it fails")
+
+    async def use() -> None:
+        async with _desk(tmp_path) as desk:
+            desk.group.create_task(fail())
+            await asyncio.sleep(0)  # it has failed, and the group is told in the next turn
+            desk.start("a", "true")
+            desk.watch("w")
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(10) as limit:
+        with pytest.raises(ExceptionGroup):
+            await use()
+    assert not limit.expired()

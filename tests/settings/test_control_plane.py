@@ -62,6 +62,7 @@ def test_insecure_runtimes_and_development_headers_are_for_development() -> None
     ("environ", "named"),
     [
         ({"DATA_RETENTION_ENABLED": "1", "DATA_RETENTION_TTL_DAYS": "0"}, "DATA_RETENTION_TTL"),
+        ({"PORT": "74301"}, "PORT is 74301"),
         ({"CORS_ORIGIN": "*"}, "CORS_ORIGIN"),
         ({"CORS_ORIGIN": "http://a/b"}, "CORS_ORIGIN"),
         ({"CORS_ORIGIN": "http://a,http://b"}, "CORS_ORIGIN"),

@@ -23,6 +23,8 @@ class HttpReceiver:
         self.taken: list[Received] = []
         """Those that were answered with 200."""
         self.behave: Callable[[Received], Behaviour] = lambda one: 200
+        self.headers: dict[str, str] = {}
+        """Further headers of its answers."""
         self.said = b""
         """The body of its answers."""
         self.port = 0
@@ -72,9 +74,10 @@ class HttpReceiver:
         if status == 200:
             self.taken.append(one)
             self._arrived.set()
-        location = f"Location: {where}\r\n" if where else ""
+        headers = {**self.headers, **({"Location": where} if where else {})}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(
-            f"HTTP/1.1 {status} Said\r\n{location}Content-Length: {len(self.said)}\r\n"
+            f"HTTP/1.1 {status} Said\r\n{lines}Content-Length: {len(self.said)}\r\n"
             "Connection: close\r\n\r\n".encode()
             + self.said
         )

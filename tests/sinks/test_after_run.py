@@ -4,14 +4,23 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from batten.journal.bundles.checking import check
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.exporting import export_session
+from batten.journal.sqlite.importing import Source, import_session
+from batten.sinks.imported import happened_here, silently
+from batten.sinks.store import SinkStore
 from tests.agent.stage import Stage, end, say
-from tests.session.processes import environment
+from tests.journal.sessions import ended_session
+from tests.session.processes import batten, environment
 from tests.sinks.http_receiver import Behaviour, HttpReceiver, Received, http_receiver
 
 PATIENCE_S = 60
@@ -27,12 +36,14 @@ def settings(url: str, within_s: float) -> str:
     return msgspec.json.encode({"sinks": table}).decode()
 
 
-async def begun(stage: Stage, url: str, within_s: float) -> asyncio.subprocess.Process:
+async def begun(
+    stage: Stage, url: str, within_s: float, more: Sequence[str] = ()
+) -> asyncio.subprocess.Process:
     """A run as a process of its own."""
     model = stage.scenario([say("Done."), end()])
     flags = ("--model", model, "--sandbox", "none", "--settings", settings(url, within_s))
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "batten", "-p", "go", *flags),
+        *(sys.executable, "-m", "batten", "-p", "go", *flags, *more),
         env=environment(stage),
         cwd=stage.workspace,
         stdin=asyncio.subprocess.DEVNULL,
@@ -41,9 +52,11 @@ async def begun(stage: Stage, url: str, within_s: float) -> asyncio.subprocess.P
     )
 
 
-async def play(stage: Stage, url: str, within_s: float = 30.0) -> tuple[bytes, bytes]:
+async def play(
+    stage: Stage, url: str, within_s: float = 30.0, more: Sequence[str] = ()
+) -> tuple[bytes, bytes]:
     """One run to its end; what it said."""
-    process = await begun(stage, url, within_s)
+    process = await begun(stage, url, within_s, more)
     async with asyncio.timeout(PATIENCE_S):
         said, complained = await process.communicate()
     assert process.returncode == 0, complained.decode()
@@ -114,3 +127,40 @@ def hanging_after(receiver: HttpReceiver, count: int, asked: asyncio.Event) -> A
         return "hang"
 
     return behave
+
+
+async def test_an_imported_session_is_not_told_again_and_what_it_does_then_is(
+    tmp_path: Path,
+) -> None:
+    stage, bundle = Stage(tmp_path / "stage"), str(tmp_path / "b.tar.gz")
+    async with http_receiver() as receiver:
+        await play(stage, receiver.url)
+        for command in (
+            ("export", "last", "-o", bundle),
+            ("delete", "last", "--yes"),
+            ("import", bundle),
+        ):
+            done = await asyncio.to_thread(batten, stage, *command)
+            assert done.returncode == 0, done.stderr
+        assert len(receiver.taken) == len(TOLD)
+        await play(stage, receiver.url, more=("--resume", "last"))
+        assert list(events(receiver.taken).values()) == [TOLD, TOLD]
+    with closing(SinkStore.open(str(stage.home))) as store:
+        assert [row.pending for row in store.sinks()] == [0]
+
+
+async def test_an_import_that_fails_keeps_nothing_from_being_told(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    journal = SqliteJournal.open(tmp_path / "there")
+    session_id = await ended_session(journal)
+    journal.close()
+    with open(tmp_path / "b", "wb") as file:
+        export_session(str(tmp_path / "there"), session_id, file, None)
+    limit = 1 << 30
+    source = Source(str(tmp_path / "b"), limit, check(str(tmp_path / "b"), limit, None), None)
+    with closing(SqliteJournal.open(home)) as journal, closing(SinkStore.open(str(home))) as store:
+        with pytest.raises(ZeroDivisionError), silently(journal, source):
+            _ = 1 / 0
+        import_session(journal, source, None)
+        facts = await journal.feed()
+        assert happened_here(store, facts) == {fact.position for fact in facts} != set()

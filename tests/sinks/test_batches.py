@@ -13,7 +13,7 @@ from batten.journal.sqlite import SqliteJournal
 from batten.sinks.contract import Attempt, Message
 from batten.sinks.otel.environment import OtelTarget
 from batten.sinks.otel.transport import OtelTransport
-from batten.sinks.running import Lag, Sinks, open_reader
+from batten.sinks.running import Pace, Sinks, open_reader
 from batten.sinks.store import SinkStore
 from tests.journal.given import FINISHED, STARTED, called, new_run
 from tests.sinks.http_receiver import HttpReceiver, Received, http_receiver
@@ -45,7 +45,7 @@ async def collector() -> AsyncIterator[HttpReceiver]:
         yield running
 
 
-def transport(collector: HttpReceiver) -> OtelTransport:
+def transport(collector: HttpReceiver, **more: Any) -> OtelTransport:
     where = base(collector)
     target = OtelTarget(
         traces_url=f"{where}/v1/traces",
@@ -53,6 +53,7 @@ def transport(collector: HttpReceiver) -> OtelTransport:
         headers={},
         service="batten",
         plane="batten",
+        **more,
     )
     return OtelTransport(target, {})
 
@@ -61,6 +62,16 @@ def message(number: int, body: bytes = b'{"resourceSpans":[{}]}', kind: str = "t
     return Message(
         message_id=f"{kind}{number}", run_id=f"run_{number}", type=kind, occurred_at="", body=body
     )
+
+
+async def test_a_collector_that_takes_longer_than_its_timeout_is_asked_again(
+    collector: HttpReceiver,
+) -> None:
+    collector.behave = lambda one: "hang"
+    sending = transport(collector, timeouts={"traces": 0.05})
+    attempt = await sending.send(message(1))
+    await sending.aclose()
+    assert (attempt.result, attempt.problem) == ("retry", "Request timed out after 0.05s")
 
 
 async def short_run(journal: SqliteJournal) -> str:
@@ -183,21 +194,41 @@ async def test_a_receiver_of_batches_that_takes_nothing_is_tried_with_one_messag
     assert {run: receiver.of(run) for run in runs} == {run: [0, 1, 2, 3, 4] for run in runs}
 
 
-def test_readers_fall_behind_when_many_facts_wait_and_more_each_time() -> None:
+def paced(*looks: tuple[int, int]) -> list[float]:
+    """The rests of readers, a comparison apart; each look has the journal's end and a position."""
     now = 0.0
-    lag = Lag(lambda: now)
-    found: list[bool] = []
-    for end, reached in (
+    pace = Pace(lambda: now)
+    found: list[float] = []
+    for end, reached in looks:
+        now += 10.0
+        found.append(pace.rest(end, [reached, end]))
+        if end - reached > 1000:
+            assert pace.rest(end + 10_000, [reached]) == found[-1]  # not compared again yet
+    return found
+
+
+def test_readers_of_an_export_rest_long_and_less_while_even_more_comes() -> None:
+    assert paced(
         (100_000, 0),  # a first look tells nothing
         (100_500, 900),  # it gains
         (102_000, 1_000),  # more was appended than read
-        (102_500, 101_900),  # it has nearly caught up
-        (103_300, 102_400),  # few facts wait
-    ):
-        now += 10.0
-        found.append(lag.grows(end, [reached, end]))
-        assert lag.grows(end + 10_000, [reached]) is found[-1]  # not compared again yet
-    assert found == [False, False, True, False, False]
+        (104_000, 2_000),  # again
+        (104_500, 50_000),  # it gains
+        (105_000, 80_000),
+    ) == [24, 24, 12, 6, 12, 24]
+
+
+def test_readers_that_keep_up_rest_briefly_and_not_at_all_once_they_fall_behind() -> None:
+    assert paced(
+        (100_000, 99_900),
+        (101_000, 100_000),
+        (103_000, 101_000),  # more comes than they tell
+        (106_000, 102_000),
+        (109_000, 103_000),
+        (112_000, 104_000),
+        (112_100, 108_000),  # they gain
+        (112_200, 112_000),  # and have caught up
+    ) == [5, 5, 2.5, 1.25, 0, 0, 1, 5]
 
 
 async def test_sinks_work_slowly_only_while_runs_append(
@@ -205,13 +236,13 @@ async def test_sinks_work_slowly_only_while_runs_append(
 ) -> None:
     receiver = BatchReceiver()
     sinks = Sinks(journal, store, lambda: [sink(receiver)])
-    assert not sinks.has_time()
+    assert not sinks.rest()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         telling = group.create_task(sinks.run())
         run = await run_of(journal)
         # Nothing tells of it.
-        while not (sinks.has_time() and receiver.of(run) == list(range(5))):  # noqa: ASYNC110
+        while not (sinks.rest() and receiver.of(run) == list(range(5))):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        while sinks.has_time():  # noqa: ASYNC110
+        while sinks.rest():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         telling.cancel()

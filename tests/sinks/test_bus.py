@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from batten.contract import facts
 from batten.contract.errors import CallerError, ProviderError
@@ -279,6 +280,50 @@ async def test_a_session_is_resumed_after_it_was_closed_and_is_of_one_surface(
         *("SUSPENDED", "SUSPENDED"),
     ]
     assert {one["surface"] for one in told} == {"MAESTRO_SURFACE_CLI"}
+
+
+async def test_a_call_that_is_tried_again_is_told_as_another_execution_of_it(
+    journal: SqliteJournal,
+) -> None:
+    run, note = new_run(), {"content": "Tests need a key.", "scope": "project"}
+    queued = facts.RunQueued("agent_loop", "m", "p", "/w", "in_place", None)
+    invoked = facts.ToolInvoked("c1", "save_memory", "memory", 1)
+    happened = [
+        queued,
+        facts.AssistantToolCallProposed(1, "c1", "save_memory", note),
+        facts.PolicyToolDecided("c1", "save_memory", "allow", "", decided_by="mode:dontAsk"),
+        invoked,
+        facts.ToolFailed("c1", "save_memory", "memory", 3, error="full", error_kind="io"),
+        facts.RequestOpened("req_1", "tool_retry", "c1", "?", {}, "sha256:1"),
+        facts.RequestClosed("req_1", "answered", "client", {}),
+        facts.PolicyToolDecided("c1", "save_memory", "allow", "", decided_by="resolver:client"),
+        replace(invoked, attempt=2),
+        facts.ToolCompleted("c1", "save_memory", "memory", 3),
+        FINISHED,
+    ]
+    await journal.create(run, happened)
+    sink = event_bus(BusSettings(), URL)
+    assert sink is not None
+    folds = Folds(sink, journal)
+    told = [
+        (one.type.removeprefix("maestro.events."), msgspec.json.decode(one.body)["data"])
+        for stored in await journal.feed()
+        for one in await folds.messages(stored)
+        if one.type.startswith("maestro.events.")
+    ]
+    assert [name for name, _ in told] == [
+        *("approval_hit", "tool_call.attempted", "tool_call.completed"),
+        *("approval_hit", "tool_call.attempted", "tool_call.completed", "context.learned"),
+    ]
+    modes = [data["decision_mode"] for name, data in told if name == "approval_hit"]
+    assert modes == ["MAESTRO_DECISION_MODE_AUTO_APPROVED", "MAESTRO_DECISION_MODE_ALLOW"]
+    first, second = (data for name, data in told if name == "tool_call.attempted")
+    assert second.pop("attempted_at") >= first.pop("attempted_at")
+    executions = [data["tool_execution_id"] for _, data in told if "tool_execution_id" in data]
+    again = f"{executions[0]}_2"
+    assert executions == [executions[0], executions[0], again, again, again]
+    assert second == first | {"tool_execution_id": again}
+    assert told[-1][1]["statement"] == note["content"]
 
 
 def test_surfaces_and_modes() -> None:

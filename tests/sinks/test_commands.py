@@ -70,8 +70,17 @@ def test_messages_are_listed_replayed_and_dropped(tmp_path: Path) -> None:
     dead = batten(stage, "sinks", "dead", "--json").stdout.splitlines()
     assert [msgspec.json.decode(line)["message_id"] for line in dead] == ["evt_1", "evt_0"]
     assert len(batten(stage, "sinks", "log", "webhook:ops").stdout.splitlines()) == 6
-    assert batten(stage, "sinks", "drop", "1").stdout == b"1 dropped\n"
+    for unknown in ("99", "9" * 20, "9" * 5000):
+        refused = batten(stage, "sinks", "drop", unknown)
+        assert (refused.returncode, refused.stderr[:27]) == (66, b"batten: there is no message")
+    assert batten(stage, "sinks", "drop", "1", "1").stdout == b"1 dropped\n"
     assert batten(stage, "sinks", "replay", "webhook:ops").stdout == b"1 to be told again\n"
+    audited = batten(stage, "audit", "--json", "--resource", "webhook", "--id", "ops").stdout
+    entries = [msgspec.json.decode(line) for line in audited.splitlines()]
+    assert [(one["action"], one["details"]) for one in entries] == [
+        ("webhook.replayed", {"messages": 1}),
+        ("webhook.dropped", {"messages": 1}),
+    ]
     assert batten(stage, "sinks", "dead").stdout == b""
     waits = batten(stage, "sinks", "drop", "2")
     assert waits.returncode == 1

@@ -1,6 +1,8 @@
 """Traces and metrics: valid OTLP, the same each time, under the caller's trace, to a collector."""
 
 import asyncio
+import re
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,13 @@ from google.protobuf import json_format  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
+from batten import __version__
 from batten.contract import facts
 from batten.contract.errors import CallerError
 from batten.contract.tracing import parse_traceparent, span_of, trace_of, tracestate_of
@@ -201,6 +208,56 @@ async def test_metrics_follow_the_conventions(
     assert [one["asInt"] for one in found["batten.runs"]] == ["1"]
 
 
+async def test_protobuf_says_the_same_as_json(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    await whole_run(journal, {"traceparent": CALLER, "tracestate": "a=1"})
+    await export(journal, store, receiver)
+    await export(journal, store, receiver, protocol="http/protobuf")
+    kinds: dict[str, Any] = {
+        "/v1/traces": ExportTraceServiceRequest,
+        "/v1/metrics": ExportMetricsServiceRequest,
+    }
+    said: dict[str, list[Any]] = {"application/json": [], "application/x-protobuf": []}
+    for one in receiver.taken:
+        request = kinds[one.path]()
+        if (type_ := one.headers["content-type"]) == "application/json":
+            json_format.Parse(_with_bytes(one.body), request)
+        else:
+            request.ParseFromString(one.body)
+        said[type_].append(request)
+    assert said["application/x-protobuf"] == said["application/json"] != []
+
+
+def _with_bytes(body: bytes) -> bytes:
+    """OTLP's JSON as protobuf's: ids in base64 instead of hexadecimal digits."""
+
+    def coded(found: re.Match[bytes]) -> bytes:
+        return found[1] + b64encode(bytes.fromhex(found[2].decode())) + b'"'
+
+    return re.sub(rb'("(?:traceId|spanId|parentSpanId)":")([0-9a-f]+)"', coded, body)
+
+
+@pytest.mark.parametrize(
+    ("partial", "status"),
+    [
+        (ExportTracePartialSuccess(rejected_spans=2, error_message="too old"), "dead"),
+        (ExportTracePartialSuccess(error_message="only a hint"), "delivered"),
+        (None, "delivered"),
+    ],
+)
+async def test_a_collector_that_speaks_protobuf_tells_what_it_rejects(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver, partial: Any, status: str
+) -> None:
+    await whole_run(journal)
+    answered = ExportTraceServiceResponse(partial_success=partial)
+    receiver.said = b"\xff\xff" if partial is None else answered.SerializeToString()
+    await export(journal, store, receiver, protocol="http/protobuf", metrics=False)
+    dead = store.entries("otel", "dead")
+    assert bool(dead) == (status == "dead")
+    assert all(one.problem == "rejected: too old" for one in dead)
+
+
 async def test_an_export_that_is_repeated_is_the_same_bytes(
     journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
 ) -> None:
@@ -220,6 +277,16 @@ async def test_a_callers_span_is_the_parent(
     spans = spans_of(receiver.taken)
     assert {(span["traceId"], span["traceState"]) for span in spans} == {(TRACE, "k=v")}
     assert by_name(spans)["run.lifecycle"]["parentSpanId"] == "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("02", False), ("03", True)])
+async def test_a_trace_that_the_caller_does_not_sample_has_no_spans(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver, flags: str, is_sampled: bool
+) -> None:
+    await whole_run(journal, {"traceparent": f"{CALLER[:-2]}{flags}"})
+    await export(journal, store, receiver)
+    assert bool(spans_of(receiver.taken)) == is_sampled
+    assert "batten.runs" in metrics_of(receiver.taken)
 
 
 async def test_a_child_run_hangs_under_the_call_that_started_it(
@@ -264,6 +331,7 @@ async def test_a_run_of_print_mode_is_exported_before_it_ends(
             "OTEL_ENABLED": "true",
             "OTEL_EXPORTER_OTLP_ENDPOINT": base(receiver),
             "OTEL_EXPORTER_OTLP_HEADERS": "x-team=red%20one",
+            "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "x-team=blue",
             "OTEL_SERVICE_NAME": "mine",
             "TRACEPARENT": CALLER,
         },
@@ -278,7 +346,10 @@ async def test_a_run_of_print_mode_is_exported_before_it_ends(
     tool = by_name(spans)["execute_tool bash"]
     shown = batten(stage, "show", "last", "--verbose").stdout.decode()
     assert f"00-{TRACE}-{tool['spanId']}-01" in shown  # the command printed its own span
-    assert {one.headers["x-team"] for one in receiver.taken} == {"red one"}
+    assert {(one.path, one.headers["x-team"]) for one in receiver.taken} == {
+        ("/v1/traces", "red one"),
+        ("/v1/metrics", "blue"),
+    }
     resource = msgspec.json.decode(receiver.taken[0].body)["resourceSpans"][0]["resource"]
     assert attributes(resource)["service.name"] == "mine"
 
@@ -313,7 +384,7 @@ async def test_children_of_children_are_in_one_trace_with_their_commands(
     assert (stage.workspace / "span").read_text().strip() == f"00-{trace}-{tool['spanId']}-01"
 
 
-async def test_hooks_and_model_calls_are_told_the_span(
+async def test_hooks_and_model_calls_are_told_the_span_and_the_callers_state(
     tmp_path: Path, receiver: HttpReceiver
 ) -> None:
     async with ModelServer([answer(anthropic_turn("Done."))]) as server:
@@ -321,11 +392,12 @@ async def test_hooks_and_model_calls_are_told_the_span(
             tmp_path / "stage",
             {
                 "TRACEPARENT": CALLER,
+                "TRACESTATE": "a=b,c=d",
                 "ANTHROPIC_API_KEY": "k",
                 "ANTHROPIC_BASE_URL": server.url,
             },
         )
-        hook = {"type": "command", "command": "echo $TRACEPARENT > span"}
+        hook = {"type": "command", "command": "echo $TRACEPARENT $TRACESTATE > span"}
         receiver.said = b"{}"
         posted = {"type": "http", "url": receiver.url}
         hooks = {
@@ -343,9 +415,68 @@ async def test_hooks_and_model_calls_are_told_the_span(
         [run] = await journal.runs()
         journal.close()
         turn = f"00-{TRACE}-{span_of(run.run_id, 'turn', 1)}-01"
-        assert server.requests[0].headers["traceparent"] == turn
-        assert (stage.workspace / "span").read_text().strip() == turn
-        assert [one.headers["traceparent"] for one in receiver.all] == [turn]
+        assert (stage.workspace / "span").read_text().strip() == f"{turn} a=b,c=d"
+        for headers in (server.requests[0].headers, *(one.headers for one in receiver.all)):
+            assert (headers["traceparent"], headers["tracestate"]) == (turn, "a=b,c=d")
+        assert len(receiver.all) == 1
+
+
+async def test_the_environment_says_more_of_the_service(
+    tmp_path: Path, receiver: HttpReceiver
+) -> None:
+    stage = Stage(
+        tmp_path / "stage",
+        {
+            "OTEL_ENABLED": "1",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": base(receiver),
+            "OTEL_RESOURCE_ATTRIBUTES": (
+                "service.name=agents,deployment.environment.name=a%20b, team = x,y,=z,"
+                "note=hush-0123456789abcdef0123"
+            ),
+            "MY_API_KEY": "hush-0123456789abcdef0123",
+        },
+    )
+    model = stage.scenario([say("Done."), end()])
+    ended = await asyncio.to_thread(batten, stage, "-p", "go", "--model", model)
+    assert ended.returncode == 0, ended.stderr
+    assert len(receiver.taken) == 2
+    requests = [msgspec.json.decode(one.body) for one in receiver.taken]
+    for told in [one for request in requests for parts in request.values() for one in parts]:
+        assert attributes(told["resource"]) == {
+            "service.name": "agents",
+            "service.version": __version__,
+            "deployment.environment.name": "a b",
+            "team": "x",
+            "note": "<redacted>",
+        }
+
+
+def test_headers_and_timeouts_of_one_kind_beat_the_common_ones() -> None:
+    target = otel_target(
+        OtelSettings(headers={"x-team": "red"}),
+        {
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-a=1,x-b=2",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-a=3",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+            "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "700",
+        },
+    )
+    assert target is not None
+    assert target.headers == {
+        "traces": {"x-team": "red", "x-a": "3"},
+        "metrics": {"x-team": "red", "x-a": "1", "x-b": "2"},
+    }
+    assert target.timeouts == {"traces": 2.5, "metrics": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", 10), ("soon", 10), ("-1", 10), ("1.5", 10), ("1", 0.001), ("0", 30), ("9" * 5000, 30)],
+)
+def test_a_timeout_is_milliseconds_and_never_outlasts_a_lease(text: str, seconds: float) -> None:
+    target = otel_target(OtelSettings(), {"OTEL_EXPORTER_OTLP_TIMEOUT": text})
+    assert target is not None
+    assert target.timeouts == {"traces": seconds, "metrics": seconds}
 
 
 def test_it_is_off_unless_it_is_turned_on() -> None:
@@ -365,6 +496,13 @@ def test_it_is_off_unless_it_is_turned_on() -> None:
     )
     assert own is not None
     assert (own.traces_url, own.metrics_url) == ("http://c/t", "")
+    mixed = {
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/json",
+    }
+    spoken = otel_target(OtelSettings(), mixed)
+    assert spoken is not None
+    assert spoken.protocols == {"traces": "http/protobuf", "metrics": "http/json"}
     with pytest.raises(CallerError, match="http/json"):
         otel_target(OtelSettings(), {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 

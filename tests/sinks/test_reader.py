@@ -111,6 +111,34 @@ async def test_pauses_grow_to_an_hour_and_end_in_a_dead_letter_after_72_hours(
     assert (dead.message.run_id, dead.message.body, dead.problem) == (run, b"0", DOWN.problem)
 
 
+async def test_a_clock_that_is_set_back_holds_up_nothing(
+    journal: SqliteJournal, store: SinkStore, receiver: Receiver, clock: Clock
+) -> None:
+    receiver.answer = lambda message: DOWN
+    run = await run_of(journal)
+    reader = await open_reader(sink(receiver), journal, store)
+    await pass_time(reader, store, clock, HOUR)
+    receiver.answer = lambda message: OK
+    clock.seconds -= 365 * 24 * HOUR
+    assert await settle(reader) is None
+    assert receiver.of(run) == list(range(5))
+
+
+async def test_a_clock_that_is_set_forward_gives_up_nothing_at_once(
+    journal: SqliteJournal, store: SinkStore, receiver: Receiver, clock: Clock
+) -> None:
+    receiver.answer = lambda message: DOWN
+    run = await run_of(journal)
+    reader = await open_reader(sink(receiver, give_up_s=72 * HOUR), journal, store)
+    await settle(reader)
+    clock.seconds += 365 * 24 * HOUR
+    assert await settle(reader) != 0  # it pauses as before
+    assert store.entries(status="dead") == []
+    receiver.answer = lambda message: OK
+    await pass_time(reader, store, clock, HOUR)
+    assert receiver.of(run) == list(range(5))
+
+
 async def test_a_receiver_that_returns_after_an_hour_gets_everything_in_order(
     journal: SqliteJournal, store: SinkStore, receiver: Receiver, clock: Clock
 ) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from batten.contract.ids import to_uuid
 from batten.contract.tracing import span_of
-from tests.agent.stage import bash, end, say
+from tests.agent.stage import bash, call, end, say
 from tests.serve.http.wire import Answer, clients
 from tests.service.serving import Run, Service, serving
 from tests.session.processes import batten
@@ -107,6 +108,9 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     assert 'macp_webhook_deliveries_total{status="failed"} 0' in shown
     older = (await got(service, "GET", f"{path}/deliveries?before={log[1]['id']}"))["data"]
     assert {one["id"] for one in older}.isdisjoint({one["id"] for one in log})
+    for unknown in ("zz", "99", "9" * 5000):
+        missing = await ask(service, "POST", f"{path}/deliveries/{unknown}/replay")
+        assert (missing.status, b"has no delivery" in missing.body) == (404, True)
     await got(service, "POST", f"{path}/deliveries/{log[0]['id']}/replay")
     again = await receiver.wait_for(5)
     assert again[4].headers["webhook-id"] == again[3].headers["webhook-id"]
@@ -125,6 +129,16 @@ async def test_a_subscription_is_told_of_runs_from_then_on(
     assert unchanged.status == 404
     missing = await ask(service, "GET", path)
     assert (missing.status, msgspec.json.decode(missing.body)["errorCode"]) == (404, "NOT_FOUND")
+
+
+async def test_a_change_of_a_subscription_to_what_it_is_leaves_no_trace(service: Service) -> None:
+    wanted = {"url": "https://a.example/", "secret": "hmac-secret"}
+    made = await got(service, "POST", "/webhooks", wanted)
+    for body in ({}, {"active": True}, {"secret": "hmac-secret"}):
+        changed = await got(service, "PATCH", f"/webhooks/{made['id']}", body)
+        assert changed["updatedAt"] == made["updatedAt"]
+    entries = (await got(service, "GET", f"/audit?resourceId={made['id']}"))["data"]
+    assert [one["action"] for one in entries] == ["webhook.created"]
 
 
 async def left(service: Service, webhook_id: str) -> None:
@@ -231,15 +245,19 @@ async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpR
     assert {
         *("key.created", "task.created", "run.started", "webhook.created", "task.deleted"),
     } <= set(actions)
-    [started] = (await audit(f"action=run.started&resourceId={run_id}"))["data"]
+    for spelled in (to_uuid(run_id), to_uuid(run_id).upper(), run_id):
+        [started] = (await audit(f"action=run.started&resourceId={spelled}"))["data"]
     assert (started["resource"], started["resourceId"]) == ("run", run_id)
     # Nobody had a key then.
     assert (started["actor"], started["actorType"]) == ("operator", "local")
+    [created] = (await audit(f"action=task.created&resourceId={task_id}"))["data"]
+    assert created["details"]["session_id"].startswith("chat_")
+    assert "run_id" not in created["details"]
     [deleted] = (await audit("action=task.deleted"))["data"]
     assert deleted["resourceId"] == task_id
     assert deleted["requestId"]
-    created = (await audit("resource=key&limit=1&offset=1"))["data"]
-    assert [one["details"]["name"] for one in created] == ["ann"]
+    keys = (await audit("resource=key&limit=1&offset=1"))["data"]
+    assert [one["details"]["name"] for one in keys] == ["ann"]
     assert (await audit("createdBefore=2000-01-01"))["total"] == 0
     whole = await audit("limit=200")
     for secret in (key, token):
@@ -248,3 +266,62 @@ async def test_the_audit_log_says_who_did_what(service: Service, receiver: HttpR
         connection = await opened.connect_to(service.url)
         refused = await connection.ask("GET", "/audit", None, {"authorization": f"Bearer {key}"})
         assert refused.status == 403
+
+
+async def test_what_clients_decide_about_changes_and_artifacts_is_audited(service: Service) -> None:
+    written = [call("write_file", path=f"{name}.txt", content="x") for name in "ab"]
+    model = service.stage.scenario(written, [say("Done."), end()])
+    run = await service.started(model, auto_apply=False)
+    await run.until("run.finished")
+    patches = await service.get(f"{run.path}/patches?status=proposed")
+    first, second = (one["artifact"]["id"] for one in patches)
+    for patch, decision in ((first, "apply"), (second, "reject"), (first, "revert")):
+        await service.post(f"{run.path}/patches/{patch}/{decision}")
+    added = {"run_id": run.run_id, "kind": "command_output", "body_base64": "eA=="}
+    report = (await service.post("/artifacts", added))["id"]
+    for pinned in (True, False):
+        path = f"/artifacts/{report}"
+        assert (await service.ask("PATCH", path, {"pinned": pinned})).status == 200
+    assert (await service.ask("DELETE", path)).status == 204
+    entries = (await got(service, "GET", "/audit"))["data"]
+    told = [
+        (one["action"], one["resourceId"], one["actor"], one["details"])
+        for one in reversed(entries)
+        if one["action"].startswith(("patch.", "artifact."))
+    ]
+    by, place = "operator", {"run_id": run.run_id}
+    inverse = (await service.get(f"{run.path}/patches"))[-1]["artifact"]["id"]
+    reverted = {"artifact_id": first, "inverse_artifact_id": inverse}
+    assert told == [
+        ("patch.applied", run.run_id, by, {"artifact_id": first}),
+        ("patch.rejected", run.run_id, by, {"artifact_id": second}),
+        ("patch.reverted", run.run_id, by, reverted),
+        ("artifact.pinned", report, by, place),
+        ("artifact.unpinned", report, by, place),
+        ("artifact.deleted", report, by, place),
+    ]
+
+
+async def test_a_secret_in_a_callers_trace_state_is_not_recorded(tmp_path: Path) -> None:
+    secret = f"hush-{secrets.token_hex(20)}"
+    environ = {"MY_API_KEY": secret}
+    headers = {"traceparent": LAUNCHED["TRACEPARENT"], "tracestate": f"vendor={secret}"}
+    session = {
+        "modeName": "macp.mode.decision.v1",
+        "modeVersion": "1.0.0",
+        "configurationVersion": "c",
+        "ttlMs": 60000,
+        "participants": [{"id": "a"}],
+    }
+    described = {"mode": "live", "runtime": {"kind": "rust"}, "session": session}
+    async with serving(tmp_path, "--auto-allow", environ=environ) as service:
+        task_id = await service.task(service.stage.scenario([say("x"), end()]))
+        answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, headers)
+        run = Run(service, task_id, msgspec.json.decode(answer.body)["data"]["id"])
+        queued = await run.until("run.queued")
+        assert queued["data"]["identity"]["tracestate"] == "vendor=<redacted>"
+        await run.ended()
+        assert (await service.request("POST", "/runs", described, headers)).status == 202
+    stored = b"".join(one.read_bytes() for one in service.stage.home.glob("journal.db*"))
+    assert b"vendor=" in stored
+    assert secret.encode() not in stored

@@ -3,8 +3,10 @@
 import asyncio
 import hmac
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
+from email.utils import formatdate
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from batten.contract import facts
-from batten.contract.errors import CallerError, NotFound
+from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.facts.macp import BoundPolicy
-from batten.contract.ids import to_uuid
+from batten.contract.ids import new_session_id, new_task_id, session_stream, to_uuid
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
 from batten.sinks.configuration import (
@@ -36,6 +38,7 @@ from batten.sinks.webhooks.subscription import (
     Subscription,
     Subscriptions,
     new_secret,
+    sink_name,
 )
 from batten.sinks.webhooks.transport import WebhookTransport
 from tests.journal.given import FINISHED, STARTED, new_run
@@ -87,6 +90,20 @@ async def told(journal: SqliteJournal, store: SinkStore, wanted: Subscription) -
 def events(received: list[Received]) -> list[tuple[str, str]]:
     bodies = [msgspec.json.decode(one.body) for one in received]
     return [(one["event"], one["runId"]) for one in bodies]
+
+
+async def test_a_task_is_told_without_a_run(
+    journal: SqliteJournal, store: SinkStore, receiver: HttpReceiver
+) -> None:
+    session, task = new_session_id(), new_task_id()
+    stream = session_stream(session)
+    own = NewRun(run_id=stream, kind="session", worker_id="", session_id=session, task_id=task)
+    created = facts.TaskCreated("t", "agent_loop", "in_place", "normal", "ann")
+    await journal.create(own, [facts.SessionOpened("/repos", task, "serve"), created])
+    await told(journal, store, subscription(receiver))
+    [body] = [msgspec.json.decode(one.body) for one in receiver.taken]
+    assert (body["event"], body["runId"], body["journalId"]) == ("task.created", None, stream)
+    assert (body["taskId"], body["sessionId"]) == (task, session)
 
 
 async def test_a_run_is_told_as_the_control_plane_says_and_signed_both_ways(
@@ -299,6 +316,40 @@ async def test_receivers_that_misbehave_are_told_when_they_are_well_again(
     await close_reader(reader, store)
 
 
+@pytest.mark.parametrize(
+    ("asked", "waits"),
+    [
+        ("7200", 2 * HOUR),
+        (2 * HOUR, 2 * HOUR),
+        (1000 * HOUR, 24 * HOUR),
+        (-HOUR, 1),
+        ("soon", 1),
+    ],
+)
+async def test_a_receiver_says_when_to_come_again(
+    journal: SqliteJournal,
+    store: SinkStore,
+    receiver: HttpReceiver,
+    clock: Clock,
+    asked: str | float,
+    waits: float,
+) -> None:
+    """A number of seconds stands for the date that lies so far ahead."""
+    await run_of(journal, FINISHED)
+    clock.seconds = float(int(time.time()))
+    sink = webhook(subscription(receiver), ALLOW, store)
+    store.add(sink.name, 0)
+    receiver.behave = lambda one: 429
+    if not isinstance(asked, str):
+        asked = formatdate(clock.seconds + asked, usegmt=True)
+    receiver.headers = {"Retry-After": asked}
+    reader = await open_reader(sink, journal, store)
+    await reader.step()
+    first = store.entries(sink.name, "pending")[-1]
+    assert first.next_at - clock.seconds == pytest.approx(waits, rel=0.2)
+    await close_reader(reader, store)
+
+
 async def test_a_receiver_that_refuses_connections_and_comes_back(
     journal: SqliteJournal, store: SinkStore, clock: Clock
 ) -> None:
@@ -312,7 +363,8 @@ async def test_a_receiver_that_refuses_connections_and_comes_back(
     await pass_time(reader, store, clock, HOUR)
     row = store.sink(sink.name)
     assert row is not None
-    assert (row.pending, row.problem) == (3, f"could not connect to 127.0.0.1:{port}")
+    problem = f"could not connect to 127.0.0.1:{port}: Connection refused"
+    assert (row.pending, row.problem) == (3, problem)
     back = HttpReceiver()
     server = await asyncio.start_server(back.serve, "127.0.0.1", port)
     await pass_time(reader, store, clock, HOUR)
@@ -324,6 +376,37 @@ async def test_a_receiver_that_refuses_connections_and_comes_back(
     server.close()
     await server.wait_closed()
     await close_reader(reader, store)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 99\r\n\r\nhalf",
+        b"Transfer-Encoding: chunked\r\n\r\nno number\r\n",
+        b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nplain",
+        b"Content-Type: text/event-stream\r\n\r\ndata: endless\n\n",
+    ],
+)
+async def test_a_receiver_that_took_it_is_not_told_again_for_what_follows_its_headers(
+    rest: bytes,
+) -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 202 Accepted\r\n" + rest)
+        await reader.read()  # it never ends its answer
+        writer.close()
+        left.set()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with asyncio.timeout(20), listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        to = Subscription(id="t", url=url, secrets=(Secret("s"),))
+        message = Message(message_id="m", run_id="r", type="x", occurred_at="", body=b"{}")
+        attempt = await WebhookTransport(to, time.time, ALLOW).send(message)
+        assert (attempt.result, attempt.status) == ("delivered", 202)
+        await left.wait()
 
 
 async def test_after_72_hours_a_message_is_a_dead_letter(
@@ -419,6 +502,49 @@ async def test_a_redirect_to_a_private_address_is_not_followed(receiver: HttpRec
     receiver.behave = lambda one: (302, "http://[no-address/")
     attempt = await WebhookTransport(subscription(receiver), Clock(), ALLOW).send(MESSAGE)
     assert (attempt.result, attempt.status) == ("retry", 302)
+
+
+def test_a_change_does_not_undo_that_of_another_process(store: SinkStore, tmp_path: Path) -> None:
+    subscriptions = Subscriptions(store, str(tmp_path))
+    made, _ = subscriptions.create(Change(url="https://a.example/"), 0)
+    subscriptions.change(made.id, Change(active=False))
+    [(_, inactive)] = store.all("SELECT id, body FROM webhooks")
+    subscriptions.change(made.id, Change(active=True))
+
+    def change() -> None:
+        own = SinkStore.open(str(tmp_path))
+        Subscriptions(own, str(tmp_path)).change(made.id, Change(tasks=("task_1",)))
+        own.close()
+
+    other = threading.Thread(target=change)
+    with store.writing() as db:
+        other.start()
+        other.join(0.5)  # it waits for the lock now
+        db.execute("UPDATE webhooks SET body = ?", (inactive,))
+    other.join(HOUR)
+    found = subscriptions.find(made.id)
+    assert (found.active, found.tasks) == (False, ("task_1",))
+
+
+def test_a_subscription_of_another_key_holds_up_no_other_sink(
+    store: SinkStore, tmp_path: Path
+) -> None:
+    subscriptions = Subscriptions(store, str(tmp_path))
+    lost, _ = subscriptions.create(Change(url="https://example.org/a"), 0)
+    (tmp_path / "seal.key").unlink()
+    bus = {"MAESTRO_EVENT_BUS_URL": "nats://127.0.0.1:1"}
+    for kept in ([], ["https://example.org/b"]):  # no key, then another one
+        for url in kept:
+            subscriptions.create(Change(url=url), 0)
+        on = configured_sinks(read_sinks({}), bus, store, str(tmp_path))
+        assert len(on) == 1 + len(kept)
+        row = store.sink(sink_name(lost.id))
+        assert row is not None
+        assert "seal.key" in row.problem
+        assert [one.url for one in subscriptions.all()] == kept
+        with pytest.raises(Refused, match="seal"):
+            subscriptions.find(lost.id)
+    assert subscriptions.delete(lost.id)
 
 
 def test_subscriptions_are_checked(store: SinkStore, tmp_path: Path) -> None:

@@ -67,6 +67,70 @@ def serve(transport: str) -> None:
         server.run("streamable-http", host="127.0.0.1", port=int(transport))
 
 
+def serve_endless() -> None:
+    """A new page of 100 tools after each page."""
+    import json
+    from itertools import count
+
+    pages = count()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        result: dict[str, object] = {}
+        if asked["method"] == "initialize":
+            result["protocolVersion"] = asked["params"]["protocolVersion"]
+            result["capabilities"] = {"tools": {}}
+            result["serverInfo"] = {"name": "endless", "version": "1"}
+        elif asked["method"] == "tools/list":
+            page = next(pages)
+            named = [f"t{page * 100 + number}" for number in range(100)]
+            result["tools"] = [{"name": name, "inputSchema": {"type": "object"}} for name in named]
+            result["nextCursor"] = str(page)
+        if "id" in asked:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}))
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
+def serve_plain() -> None:
+    """Four of the tools above without the library, which takes a second to import."""
+    import json
+    import os
+    from typing import Any
+
+    any_ = {"type": "object"}
+    for line in sys.stdin:
+        asked: dict[str, Any] = json.loads(line)
+        result: dict[str, object] = {}
+        match asked["method"]:
+            case "initialize":
+                result["protocolVersion"] = asked["params"]["protocolVersion"]
+                result["capabilities"] = {"tools": {}}
+                result["serverInfo"] = {"name": "plain", "version": "1"}
+            case "tools/list":
+                names = ("add", "environment", "fail", "die")
+                result["tools"] = [{"name": name, "inputSchema": any_} for name in names]
+            case "tools/call":
+                name = asked["params"]["name"]
+                given: dict[str, Any] = asked["params"]["arguments"]
+                match name:
+                    case "add":
+                        text = str(given["a"] + given["b"])
+                    case "environment":
+                        text = os.environ.get(given["name"], "(unset)")
+                    case "fail":
+                        text = "note is read-only"
+                    case _:
+                        os._exit(3)
+                result["content"] = [{"type": "text", "text": text}]
+                result["isError"] = name == "fail"
+            case _:
+                pass
+        if "id" in asked:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}))
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
 def main(kind: str) -> None:
     match kind:
         case "hang":
@@ -85,6 +149,10 @@ def main(kind: str) -> None:
             sys.stdout.write("Welcome!\n\xff\n{}\n[1,2]\n" * 100)
             sys.stdout.flush()
             time.sleep(300)
+        case "endless":
+            serve_endless()
+        case "plain":
+            serve_plain()
         case "chatty":
             sys.stdout.write("Welcome, starting up\n")
             sys.stdout.flush()

@@ -17,7 +17,7 @@ import pytest
 from batten.contract.errors import CallerError
 from batten.redact.redactor import Redactor
 from batten.tools.contract import ToolOutput
-from batten.tools.mcp import McpServers, tool_name
+from batten.tools.mcp import MOST_TOOLS, McpServers, tool_name
 from batten.tools.mcp_config import read_config
 from tests.ports import free_port
 from tests.tools.recording import RecordingContext
@@ -68,6 +68,14 @@ async def test_tools_of_a_process_are_listed_and_called() -> None:
         assert (tool.kind, tool.effect) == ("mcp", "execute")
         output = await call(servers, "mcp__tiny__add", a=2, b=3)
         assert (output.text, output.mcp_result) == ("5", "dispatched")
+
+
+async def test_of_endless_tools_the_first_are_used_and_the_server_is_named() -> None:
+    async with connected(endless=process("endless")) as servers:
+        assert servers.with_more_tools() == ["endless"]
+        assert [tool.spec.name for tool in servers.tools()] == [
+            f"mcp__endless__t{number}" for number in range(MOST_TOOLS)
+        ]
 
 
 async def test_what_a_server_answers_becomes_text_images_and_artifacts() -> None:

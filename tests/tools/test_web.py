@@ -5,6 +5,7 @@ import gzip
 import socket
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from batten.tools.contract import ToolOutput
 from batten.tools.outbound import Outbound, check_url
 from batten.tools.readable import MOST_HTML, readable
 from batten.tools.web import MOST_CHARACTERS, HttpRequest, WebFetch, WebSearch, web_tools
+from tests.models.test_http import certificate
 from tests.ports import free_port
 from tests.tools.recording import RecordingContext
 from tests.tools.web_server import WebServer, web_server
@@ -73,6 +75,40 @@ async def test_a_name_is_checked_on_the_address_it_is_connected_to(
     assert error.code == "address_refused"
     assert asked == ["rebound.example"]
     assert server.requests == []
+
+
+async def test_an_address_that_hangs_or_refuses_does_not_hold_up_the_others_of_its_name(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.page("/", b"hello").replace("127.0.0.1", "many.example")
+    addresses = ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
+
+    async def resolve(host: str, port: int, **_: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    with socket.socket() as full, socket.socket() as first:
+        full.bind(("127.0.0.2", server.port))
+        full.listen(0)  # its queue has room for one: others get no answer
+        first.connect(full.getsockname())
+        answer = await Outbound(LOOPBACK).send("GET", url)
+        assert answer.body == b"hello"
+        addresses.pop()
+        error = await failure(url, Outbound(LOOPBACK), deadline_s=0.5)
+        assert error.code == "timeout"
+
+
+async def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+    _, context = certificate(tmp_path, "127.0.0.1")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with asyncio.timeout(20), listener:
+        port = listener.sockets[0].getsockname()[1]
+        error = await failure(f"https://127.0.0.1:{port}/", Outbound(LOOPBACK))
+    assert str(error).startswith(f"could not connect to 127.0.0.1:{port}: its certificate is not")
 
 
 async def test_a_redirect_to_a_forbidden_address_is_refused(server: WebServer) -> None:
@@ -189,6 +225,19 @@ async def test_a_server_that_hangs_is_given_up_at_the_deadline(server: WebServer
 async def test_a_broken_answer_is_a_typed_error(server: WebServer, answer: bytes) -> None:
     server.answers["/"] = answer
     assert (await failure(server.url + "/", Outbound(LOOPBACK))).code == "unreachable"
+
+
+async def test_a_server_that_answers_before_it_is_asked_is_heard() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Overloaded\r\nContent-Length: 0\r\n\r\n")
+        await reader.read(1)
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with asyncio.timeout(20), listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        answer = await Outbound(LOOPBACK).send("GET", url)
+    assert (answer.status, answer.reason) == (503, "Overloaded")
 
 
 async def test_a_closed_port_and_an_unknown_name_are_unreachable(server: WebServer) -> None:

@@ -186,11 +186,6 @@ def test_a_broken_package_is_refused_in_one_line(machine: Machine, code: str, wo
     [
         ("def open_it(name, environ): return 7", "it gives 7, which has no provider"),
         ("def open_it(name, environ): raise KeyError(name)", "KeyError: 'm'"),
-        (
-            "from batten.contract.errors import NoCredentials\n"
-            "def open_it(name, environ): raise NoCredentials('set ACME_KEY')",
-            "set ACME_KEY",
-        ),
     ],
 )
 def test_a_model_that_cannot_be_opened_is_an_error_of_configuration(
@@ -201,6 +196,18 @@ def test_a_model_that_cannot_be_opened_is_an_error_of_configuration(
     done = machine.run("-p", "go", "--model", "odd/m", settings=named)
     assert done.returncode == 78, done.stderr
     assert words in done.stderr
+
+
+def test_a_model_without_its_key_is_an_error_of_the_model(machine: Machine) -> None:
+    code = (
+        "from batten.contract.errors import NoCredentials\n"
+        "def open_it(name, environ): raise NoCredentials('set ACME_KEY')"
+    )
+    machine.install("acme", {"batten.models": {"odd": "odd_model:open_it"}}, odd_model=code)
+    named = {"entry_points": {"models": ["odd"]}}
+    done = machine.run("-p", "go", "--model", "odd/m", settings=named)
+    assert done.returncode == 1, done.stderr
+    assert "set ACME_KEY" in done.stderr
 
 
 def test_a_provider_of_our_own_is_not_replaced(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
@@ -36,6 +37,9 @@ def spec_at(stage: Stage, model: str, **environ: str) -> SessionSpec:
 async def prompted(opened: OpenedSession) -> Ended:
     execution = await opened.session.prompt("go")
     return await execution.finish()
+
+
+PATIENCE_S = 20
 
 
 def keepers(workspace: Path) -> int:
@@ -162,6 +166,9 @@ async def test_the_keeper_starts_before_anything_is_stored(stage: Stage) -> None
     seen: list[int] = []
 
     def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
+        until = time.monotonic() + PATIENCE_S
+        while not keepers(stage.workspace) and time.monotonic() < until:
+            time.sleep(0.01)  # nothing else of ours goes on meanwhile: it was started before
         seen.append(keepers(stage.workspace))
         return deps
 

@@ -250,6 +250,18 @@ def test_a_command_that_runs_during_a_look_is_told_of_its_changes_afterwards(
     ]
 
 
+def test_a_command_that_begins_right_after_another_is_told_of_its_own_changes(
+    place: Place,
+) -> None:
+    place.begin()
+    first = Interval(clock_ns(), clock_ns())
+    began = clock_ns()
+    (place.path / "edited.txt").write_text("by the second")
+    (place.path / "gone.txt").unlink()
+    assert place.record.changes_of([first], next_began=lambda: began) == [Changes((), 0)]
+    assert place.record.changes_of([Interval(began, clock_ns())]) != [Changes((), 0)]
+
+
 def _settle_clock(folder: Path) -> None:
     """Wait longer than a tick of the clock, so that what follows is later for certain."""
     began = time.monotonic()

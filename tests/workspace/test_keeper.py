@@ -268,6 +268,20 @@ async def test_closing_leaves_no_process_no_descriptor_and_no_directory(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+async def test_closing_that_is_cancelled_anywhere_leaves_nothing(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for turns in range(4):
+        keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+        await keeper.spawn("trap '' TERM; sleep 60; true", stdin="open")
+        closing = asyncio.ensure_future(keeper.close())
+        for _ in range(turns + 1):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert processes_mentioning(str(tmp_path)) == []
+        assert len(os.listdir("/proc/self/fd")) == before, turns
+
+
 async def test_directories_of_killed_owners_are_swept_up_later(tmp_path: Path) -> None:
     async with keeper_at(tmp_path) as keeper:
         private = Path((await run(keeper, "printf %s $TMPDIR")).stdout)

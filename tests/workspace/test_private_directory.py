@@ -37,10 +37,11 @@ def test_those_who_sweep_never_take_what_is_being_made(base: Path) -> None:
 def test_what_a_killed_process_left_empty_is_swept_up(base: Path) -> None:
     left = base / "batten-0123456789abcdef"
     left.mkdir(mode=0o700)
-    others = base / "batten-trust-0123"
-    others.mkdir(mode=0o700)
+    others = [base / "batten-trust-0123", base / "batten-escapes-01234567"]
+    for other in others:
+        other.mkdir(mode=0o700)
     asyncio.run(PrivateDirectory(os.environ["TMPDIR"]).remove())
-    assert list(base.iterdir()) == [others]
+    assert sorted(base.iterdir()) == sorted(others)
 
 
 def test_scratch_of_a_killed_process_is_removed_whole_and_nothing_it_links_to(base: Path) -> None:

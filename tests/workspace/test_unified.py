@@ -55,6 +55,29 @@ def test_a_file_that_differs_is_refused_with_the_line() -> None:
         apply_unified(b"", b"--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n")
 
 
+HUNK = b"--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n"
+
+
+@pytest.mark.parametrize(
+    "diff",
+    [
+        b"new file mode 100755\n" + HUNK,
+        b"new file mode 120000\n" + HUNK,
+        b"old mode 100644\nnew mode 100755\n" + HUNK,
+        b"similarity index 90%\nrename from b\nrename to a\n" + HUNK,
+        b"copy from b\ncopy to a\n",
+        b"new file mode 100644\nGIT binary patch\nliteral 3\nKcmZQzU|?W?00031\n",
+        b"Binary files a/a and b/a differ\n",
+    ],
+)
+def test_a_diff_that_changes_more_than_text_is_refused_instead_of_being_half_applied(
+    diff: bytes,
+) -> None:
+    with pytest.raises(BadDiff, match="more than the text"):
+        apply_unified(None, b"diff --git a/a b/a\n" + diff)
+    assert apply_unified(None, b"diff --git a/a b/a\nnew file mode 100644\n" + HUNK) == b"x\n"
+
+
 @pytest.mark.parametrize(
     "diff",
     [

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from batten.contract.errors import NotFound
+from batten.contract.errors import NotFound, ProviderError
 from batten.workspace.moves import Moves
 from batten.workspace.root import ResolvedPath, Root
 from batten.workspace.watch import Change, FileWatcher, wanted_by, watching
@@ -195,3 +196,23 @@ async def test_leaving_and_cancelling_both_end_the_thread(top: ResolvedPath) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not any(thread.name == "batten-watch" for thread in threading.enumerate())
+
+
+async def test_a_watch_whose_library_or_thread_is_missing_says_so(
+    top: ResolvedPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def begin() -> None:
+        async with asyncio.timeout(10), watching(top):
+            pass
+
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "watchfiles._rust_notify", None)
+        with pytest.raises(ProviderError, match="_rust_notify"):
+            await begin()
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(ProviderError, match="can't start new thread"):
+            await begin()

@@ -34,7 +34,7 @@ from batten.models.contract import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from batten.models.pricing import cost_micros
+from batten.models.pricing import call_cost
 from batten.models.retry import Retrying, RetryPolicy
 from batten.models.router import Rewrote, Suit, with_fallbacks
 from batten.redact.stream import StreamRedactor
@@ -378,7 +378,7 @@ class ModelCall:
     def _complete(self, done: Done) -> ModelAnswer:
         model = self._model
         found = model.price
-        cost = None if found is None else cost_micros(found, done.usage)
+        cost = call_cost(found, done.usage)
         now = time.monotonic()
         first = None if self._first_at is None else round((self._first_at - self._started_at) * 1e3)
         duration_ms = round((now - self._started_at) * 1000)

@@ -84,6 +84,7 @@ class AgentTool:
         await context.hooks.child_ended(
             context.turn_index, name, execution.run_id, well=ended.outcome == "completed"
         )
+        context.halt = ended.halt
         return _output_of(ended)
 
     def _refusal(self, model: str, context: ToolContext) -> str:

@@ -25,11 +25,12 @@ from batten.contract.errors import ProviderError
 from batten.contract.facts import ContextCompacted, ContextPruned
 from batten.journal.recorder import Recorder
 from batten.models.contract import BlockDone, Done, Model, ModelRequest
-from batten.models.pricing import cost_micros
+from batten.models.pricing import call_cost
 from batten.models.retry import Retrying, RetryPolicy
 from batten.models.router import with_fallbacks
 
 _FEWEST_TO_COMPACT = 4
+"""Unless only a summary of fewer makes the next request fit."""
 _SUMMARIZED = frozenset({"end_turn", "stop_sequence"})
 """Stop reasons of a complete summary."""
 _SUMMARIZE = (
@@ -138,9 +139,12 @@ class Context:
     async def _compact(self, model: Model, system: str, window: int, turn: int) -> bool:
         """Replace the old messages with a summary; False if there are too few of them."""
         messages = self._conversation.messages
-        cut = self._cut(messages, window)
+        cut = self._cut(messages, window, model.context_tokens - len(system) // 4)
         candidates = messages[:cut]
-        if len(candidates) < _FEWEST_TO_COMPACT:
+        kept = sum(self._conversation.token_sizes()[cut:])
+        if len(candidates) < _FEWEST_TO_COMPACT and not (
+            self._size(system) >= window > kept + len(system) // 4
+        ):
             return False
         before = self._conversation.tokens
         request = ModelRequest(
@@ -152,7 +156,6 @@ class Context:
         await self._limits.before_call(model, self._size(system))
         summary, done = await self._summarize(model, request, turn)
         found = model.price
-        kept = sum(self._conversation.token_sizes()[cut:])
         await self._recorder.record(
             ContextCompacted(
                 summary=summary,
@@ -163,7 +166,7 @@ class Context:
                 model=model.name,
                 provider=model.provider,
                 usage=done.usage,
-                cost_micros_usd=None if found is None else cost_micros(found, done.usage),
+                cost_micros_usd=call_cost(found, done.usage),
                 price_as_of=None if found is None else found.as_of,
             )
         )
@@ -212,11 +215,15 @@ class Context:
             self._recorder.record(unusable(turn, model, done.usage))
             raise
 
-    def _cut(self, messages: tuple[Message, ...], window: int) -> int:
-        """Where the kept tail begins: never between a call and its result."""
+    def _cut(self, messages: tuple[Message, ...], window: int, room: int) -> int:
+        """Where the kept tail begins: never between a call and its result, and with less than
+        `room` before it, since a model has to read that to summarize it."""
         cut = self._protected_from(window)
-        while cut > 0 and _answers_calls(messages[cut]):
+        sizes = self._conversation.token_sizes()
+        before = sum(sizes[:cut])
+        while cut > 0 and (before >= room or _answers_calls(messages[cut])):
             cut -= 1
+            before -= sizes[cut]
         return cut
 
 

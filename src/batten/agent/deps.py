@@ -115,7 +115,7 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     """Shows a note of the run with this id; None if no client wants notes."""
     alert: Callable[[Fact], object] | None = None
     """Shows people what they must not miss, child runs included, once it is durable: a refused call
-    (`policy.tool_blocked`), an image that the model cannot see."""
+    (`policy.tool_blocked`), an image that the model cannot see, an empty answer."""
     asks_retry: Callable[[], bool] = lambda: False
     """Whether a client decides about retries of failed calls."""
     unavailable: Callable[[], list[ErrorToolUnavailable]] = list

@@ -290,6 +290,8 @@ class Dispatch:
         ended, receipt = self._end(tool, call, output, begun.at)
         self.children_ended += output.child_run_id is not None
         await self._tell_hooks(allowed.turn, allowed.hooked, ended, receipt, context)
+        if context.halt is not None:
+            raise context.halt
         return ended
 
     async def settle(self) -> None:
@@ -417,13 +419,14 @@ class Dispatch:
         clean = partial(self._clean, kind=tool.kind)
         text, artifact_id = told(self._recorder, call.id, output, clean)
         text = clean(text)
+        summary = clean(first_line(output.summary or text))[:200]
         server, name = mcp_names(tool)
         images = [
             self._recorder.artifact(
                 "image",
                 image.data,
                 mime_type=image.mime,
-                summary="",
+                summary=summary,
                 tool_call_id=call.id,
                 remember=True,
             )
@@ -434,8 +437,8 @@ class Dispatch:
             "tool_name": tool.spec.name,
             "kind": tool.kind,
             "duration_ms": round((time.monotonic() - started) * 1000),
-            "summary": clean(first_line(output.summary or text))[:200],
-            "result_artifact_id": artifact_id or UNSET,
+            "summary": summary,
+            "result_artifact_id": artifact_id or (images[0] if images else UNSET),
             "output": text,
             "attempt": self._attempt(call),
             "mcp_server": server,
@@ -444,7 +447,7 @@ class Dispatch:
             "image_artifact_ids": images or UNSET,
         }
         if output.ending != "completed":
-            common["error"] = common["summary"]
+            common["error"] = summary
         elif output.mcp_result == "tool_error":
             common["error"] = text[:500]
         if output.ending == "failed":

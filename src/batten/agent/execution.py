@@ -8,7 +8,7 @@ events of the execution into an outcome.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -18,29 +18,33 @@ from msgspec import Struct
 from batten.agent.cancel_request import cancel_request
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
-from batten.agent.deps import Observer, RunDeps
+from batten.agent.deps import RunDeps
 from batten.agent.dispatch import Dispatch
 from batten.agent.ending import terminal_fact
 from batten.agent.halt import Halt, HandedOver, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
 from batten.agent.hooks.start import run_start_hooks
 from batten.agent.instructions import system_prompt
+from batten.agent.limits import turn_left_open
 from batten.agent.live_settings import LiveSettings, live_settings_of
 from batten.agent.loop import Loop
+from batten.agent.observing import observer_of
 from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
+from batten.agent.stop import Stop, stop_of
 from batten.contract import errors, facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.contract.tracing import enter_run
 from batten.journal.contract import Lease
-from batten.journal.recorder import Content, Recorder, redact_fact
+from batten.journal.recorder import Recorder, redact_fact
 
 if TYPE_CHECKING:
     from batten.agent.one_call import OneCall
 
+_LEFT = Stop("cancelled", "whoever started the run was cancelled")
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 _log = logging.getLogger("batten.runs")
 
@@ -58,16 +62,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     duration_ms: int
     durable: bool = True
     """Whether the ending is in the journal; false when the store could not write it."""
-
-
-class _Stop(Struct, frozen=True):
-    outcome: Outcome
-    message: str = ""
-    answer: str = ""
-    traceback: str = ""
-    code: str = ""
-    """The error's own code, if more exact than the outcome's; `retriable` then belongs to it."""
-    retriable: bool = False
+    halt: Halt | None = None
+    """The answer that cancelled it, if one did; it also ends the run that started this one."""
 
 
 class Execution:
@@ -126,30 +122,40 @@ class Execution:
         attachments: Sequence[Image | File] = (),
         live_settings: LiveSettings | None = None,
     ) -> Self:
-        """Create and claim the run, with its first facts."""
+        """Create and claim the run, with its first facts.
+
+        If the caller is cancelled, the run that may be there by then gets its ending first.
+        """
         parent = origin.parent
         progress = Progress(call_ids=parent.call_ids if parent else set())
-        recorder = await Recorder.create(
-            deps.journal,
-            new_run(deps, origin, deps.worker_id),
-            [*queued_facts(deps, settings, origin), started_fact(deps)],
-            partial(record_prompt, prompt=prompt, attachments=attachments),
-            redactor=deps.redactor,
-            seal_key=deps.seal_key,
-            observe=_observer(conversation, progress, deps.observer),
-            under=origin.under,
+        creating = asyncio.ensure_future(
+            Recorder.create(
+                deps.journal,
+                new_run(deps, origin, deps.worker_id),
+                [*queued_facts(deps, settings, origin), started_fact(deps)],
+                partial(record_prompt, prompt=prompt, attachments=attachments),
+                redactor=deps.redactor,
+                seal_key=deps.seal_key,
+                observe=observer_of(conversation, progress, deps.observer),
+                under=origin.under,
+            )
         )
-        return cls(
+        execution = partial(
+            cls,
             deps,
             settings,
-            recorder,
-            conversation,
-            progress,
-            parent.depth if parent else 0,
-            live_settings,
-            origin.session_id,
-            origin.under,
+            conversation=conversation,
+            progress=progress,
+            depth=parent.depth if parent else 0,
+            live_settings=live_settings,
+            session_id=origin.session_id,
+            under=origin.under,
         )
+        try:
+            return execution(await asyncio.shield(creating))
+        except asyncio.CancelledError:
+            await execution(await creating)._end(_LEFT)
+            raise
 
     @classmethod
     def on(
@@ -171,7 +177,7 @@ class Execution:
             task_id=task_id,
             redactor=deps.redactor,
             seal_key=deps.seal_key,
-            observe=_observer(conversation, progress, deps.observer),
+            observe=observer_of(conversation, progress, deps.observer),
         )
         return cls(
             deps, settings, recorder, conversation, progress, 0, live_settings, session_id, under
@@ -205,6 +211,10 @@ class Execution:
             if self._work is not None:
                 self._work.cancel()
 
+    def heed_cancel(self, by: str, reason: str) -> None:
+        """End without doing anything: the journal has a cancel that an earlier worker missed."""
+        self._cancelled = (by, reason)
+
     async def finish(self) -> Ended:
         """Execute the run to its end and record the ending. Raises no error of the run itself.
 
@@ -229,7 +239,10 @@ class Execution:
                 for task in (lease, warm, looking):
                     task.cancel()
         except asyncio.CancelledError:
-            await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
+            if self._parked is None:
+                await self._end(_LEFT)
+            else:
+                self.deps.hooks.run_over(self.run_id)
             raise
         if self._parked is not None:
             self.deps.hooks.run_over(self.run_id)
@@ -240,28 +253,28 @@ class Execution:
             raise HandedOver
         return await self._end(stop)
 
-    def _without_store(self, error: errors.BattenError) -> _Stop:
+    def _without_store(self, error: errors.BattenError) -> Stop:
         """The end of a run that the store failed."""
         if not self.deps.for_others or not isinstance(error, errors.JournalError):
-            return _Stop("store", str(error))
+            return Stop("store", str(error))
         _log.error("run %s lost the store", self.run_id, exc_info=error)
-        return _Stop("store", f"{error.plain}; the log of the service has the reason")
+        return Stop("store", f"{error.plain}; the log of the service has the reason")
 
-    def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:
+    def _is_handed_over(self, work: "asyncio.Task[Stop]") -> bool:
         """Whether `hand_over` is what stopped the work."""
         others = self._cancelled or self._failed
         return self._hands_over and work.cancelled() and not others
 
-    async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
+    async def _until_stopped(self, work: "asyncio.Task[Stop]") -> Stop:
         await asyncio.wait([work])
         if self._failed is not None:
             return self._without_store(self._failed)
         if not work.cancelled():
             return work.result()
         by, reason = self._cancelled or ("runtime", "the process is ending")
-        return _Stop("cancelled", reason or f"cancelled by {by}")
+        return Stop("cancelled", reason or f"cancelled by {by}")
 
-    async def _work_out(self) -> _Stop:
+    async def _work_out(self) -> Stop:
         """Run the loop; turn everything it can raise into an outcome."""
         models = OpenModels(self.deps.open_model, self._model_names)
         limit = asyncio.timeout(self.settings.max_seconds)
@@ -272,35 +285,29 @@ class Execution:
                 self._loop = await self._set_up()
                 self._loop.dispatch.is_out_of_time = limit.expired
                 answer = await self._loop.run(models)
-                return _Stop("completed", answer=answer)
+                return Stop("completed", answer=answer)
         except Parked as parked:
             self._parked = parked
-            return _Stop("interrupted")
+            return Stop("interrupted")
         except Halt as halt:
             if halt.outcome == "cancelled" and self._cancelled is None:
                 self._cancelled = (halt.by, halt.message)
-            return _Stop(halt.outcome, halt.message, code=halt.code)
+            return Stop(halt.outcome, halt.message, code=halt.code, halt=halt)
         except TimeoutError as error:
             if not limit.expired():
-                return _bug(error)
-            return _Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
-        except errors.ProviderError as error:
-            overflow = error.code == "context_overflow"
-            outcome: Outcome = "context_overflow" if overflow else "model_error"
-            return _Stop(outcome, str(error), code=error.code, retriable=error.retriable)
+                return stop_of(error)
+            return Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
         except errors.Conflict as error:
             if error.code == "cancel_requested" and self._cancelled is None:
                 with suppress(errors.JournalError):
                     await self._note_cancel()
             if self._cancelled is not None:
                 raise asyncio.CancelledError from error
-            return _Stop("store", str(error))
+            return Stop("store", str(error))
         except errors.JournalError as error:
             return self._without_store(error)
-        except errors.CallerError as error:
-            return _Stop("config", str(error))
-        except Exception as error:  # a bug ends this run, with its traceback, and nothing else
-            return _bug(error)
+        except Exception as error:
+            return stop_of(error)
         finally:
             await models.aclose()
 
@@ -350,13 +357,25 @@ class Execution:
         )
         return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
-    async def _finish_up(self, stop: _Stop) -> None:
+    async def _finish_up(self, stop: Stop) -> None:
         """Record what is left, and run the failure hooks, before the ending is written; not if the
         store failed."""
+        if stop.outcome != "store":
+            await self._complete_turn()
         if self.deps.before_end is not None and stop.outcome not in ("store", "cancelled"):
             await self.deps.before_end(self.recorder)
         if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
+
+    async def _complete_turn(self) -> None:
+        """Complete a turn that the loop has not come to: it was begun by another worker."""
+        message, task_id = self.conversation.open_message, self.recorder.task_id
+        if message is None or task_id is None:
+            return
+        began_at, budget = self.progress.turn_started_at, self.settings.budget_micros_usd
+        journal = self.deps.journal
+        left = await turn_left_open(journal, task_id, message, began_at, budget)
+        self.recorder.record(*left)
 
     async def _watch_for_cancel(self) -> None:
         """Notice a cancel requested by another process or by the parent run."""
@@ -416,7 +435,7 @@ class Execution:
         if self.deps.before_effects is not None:
             await self.deps.before_effects()
 
-    async def _end(self, stop: _Stop) -> Ended:
+    async def _end(self, stop: Stop) -> Ended:
         """Write the ending. If the store lost an earlier fact, the outcome is `store`."""
         self.deps.hooks.run_over(self.run_id)
         last_text = self.conversation.last_text()
@@ -443,10 +462,11 @@ class Execution:
             tool_calls=self._loop.dispatch.calls_ended if self._loop else 0,
             duration_ms=duration_ms,
             durable=failure is None,
+            halt=stop.halt if stop.outcome == "cancelled" else None,
         )
         return self.ended
 
-    def _ending(self, stop: _Stop, duration_ms: int) -> facts.Fact:
+    def _ending(self, stop: Stop, duration_ms: int) -> facts.Fact:
         # Redact before cutting: half a secret would not be found.
         progress, clean = self.progress, self.deps.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
@@ -476,25 +496,3 @@ class Execution:
         """Give up the lease. Nobody waits for it: the session's is given up in the same commit."""
         with suppress(errors.JournalError):
             self.deps.journal.release(self.recorder.lease)
-
-
-def _observer(
-    conversation: Conversation, progress: Progress, observer: Observer | None
-) -> Callable[[facts.Fact, Content], None]:
-    def observe(fact: facts.Fact, content: Content) -> None:
-        conversation.observe(fact, content)
-        progress.observe(fact)
-
-    def show(fact: facts.Fact, content: Content) -> None:
-        observe(fact, content)
-        assert observer is not None
-        observer.take(fact)
-
-    return observe if observer is None else show
-
-
-def _bug(error: Exception) -> _Stop:
-    import traceback
-
-    where = "".join(traceback.format_exception(error))
-    return _Stop("internal", f"{type(error).__name__}: {error}", traceback=where)

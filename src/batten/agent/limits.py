@@ -9,8 +9,9 @@ from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.contract import facts
+from batten.contract.envelope import milliseconds_since
 from batten.contract.facts.assistant import Usage
-from batten.journal.contract import Spend
+from batten.journal.contract import Journal, Spend
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model
 from batten.models.pricing import cost_micros
@@ -106,26 +107,13 @@ class Limits:
         spent = others.cost_micros_usd + own.cost_micros_usd
         budget = self._settings.budget_micros_usd
         self._own_before = own.cost_micros_usd
-        told: list[facts.Fact] = [
-            completed,
-            facts.CostTick(
-                cumulative_input_tokens=others.input_tokens + own.input_tokens,
-                cumulative_output_tokens=others.output_tokens + own.output_tokens,
-                cumulative_cost_micros_usd=spent,
-                task_budget_micros_usd=UNSET if budget is None else budget,
-                task_budget_remaining_micros_usd=UNSET if budget is None else budget - spent,
-                cost_unknown=True if others.cost_unknown or own.cost_unknown else UNSET,
-            ),
-        ]
-        if budget and warns:
-            told.append(
-                facts.CostBudgetWarning(
-                    threshold_pct=WARNING_PCT,
-                    cumulative_cost_micros_usd=spent,
-                    task_budget_micros_usd=budget,
-                )
-            )
-        self._recorder.record(*told)
+        whole = Spend(
+            others.input_tokens + own.input_tokens,
+            others.output_tokens + own.output_tokens,
+            spent,
+            others.cost_unknown or own.cost_unknown,
+        )
+        self._recorder.record(completed, *costs_after(whole, budget, warns=warns))
 
     def _crossed(self, completed: facts.TurnCompleted) -> bool:
         """Whether this run's own calls since its last turn crossed the warning threshold.
@@ -135,9 +123,8 @@ class Limits:
         now = self._progress.cost_micros_usd
         # `progress` counts a turn claimed from a dead worker before it is recorded as completed.
         before = min(self._own_before, now - completed.cost_micros_usd)
-        threshold = (self._settings.budget_micros_usd or 0) * WARNING_PCT
         others = self._others.cost_micros_usd
-        return (others + before) * 100 < threshold <= (others + now) * 100
+        return crosses(others + before, others + now, self._settings.budget_micros_usd)
 
     async def _spent_by_others(self) -> Spend:
         """Spending of the task's other runs: earlier ones and children."""
@@ -152,3 +139,67 @@ class Limits:
             whole.cost_micros_usd - sum(row.cost_micros_usd or 0 for row in own),
             whole.cost_unknown and not any(row.cost_micros_usd is None for row in own),
         )
+
+
+def completed_turn(
+    message: facts.AssistantMessageComplete, duration_ms: int
+) -> facts.TurnCompleted:
+    """The totals of the turn of a message."""
+    return facts.TurnCompleted(
+        turn_index=message.turn_index,
+        input_tokens=message.usage.input_tokens,
+        output_tokens=message.usage.output_tokens,
+        cached_input_tokens=message.usage.cache_read_tokens,
+        cost_micros_usd=message.cost_micros_usd or 0,
+        duration_ms=duration_ms,
+        tool_calls=sum(block.kind == "tool_call" for block in message.blocks),
+        stop_reason=message.stop_reason,
+    )
+
+
+async def turn_left_open(
+    journal: Journal,
+    task_id: str,
+    message: facts.AssistantMessageComplete,
+    began_at: str,
+    budget: int | None,
+) -> list[facts.Fact]:
+    """The facts that complete a turn outside of its loop, because its run ends.
+
+    `began_at` is the time of the turn's first fact; empty if that is gone.
+    """
+    duration_ms = milliseconds_since(began_at) if began_at else message.duration_ms
+    completed = completed_turn(message, max(duration_ms, message.duration_ms))
+    spent = await journal.spend(task_id)
+    before = spent.cost_micros_usd - completed.cost_micros_usd
+    warns = crosses(before, spent.cost_micros_usd, budget)
+    return [completed, *costs_after(spent, budget, warns=warns)]
+
+
+def costs_after(spent: Spend, budget: int | None, *, warns: bool) -> list[facts.Fact]:
+    """What a task has spent at the end of a turn, and a warning if the turn gave cause for one."""
+    cost = spent.cost_micros_usd
+    told: list[facts.Fact] = [
+        facts.CostTick(
+            cumulative_input_tokens=spent.input_tokens,
+            cumulative_output_tokens=spent.output_tokens,
+            cumulative_cost_micros_usd=cost,
+            task_budget_micros_usd=UNSET if budget is None else budget,
+            task_budget_remaining_micros_usd=UNSET if budget is None else budget - cost,
+            cost_unknown=True if spent.cost_unknown else UNSET,
+        )
+    ]
+    if budget and warns:
+        told.append(
+            facts.CostBudgetWarning(
+                threshold_pct=WARNING_PCT,
+                cumulative_cost_micros_usd=cost,
+                task_budget_micros_usd=budget,
+            )
+        )
+    return told
+
+
+def crosses(before: int, now: int, budget: int | None) -> bool:
+    """Whether spending from `before` to `now` crosses the warning threshold of a budget."""
+    return before * 100 < (budget or 0) * WARNING_PCT <= now * 100

@@ -20,7 +20,7 @@ from batten.agent.dispatch import Dispatch
 from batten.agent.doom import DoomDetector
 from batten.agent.halt import Halt, Parked
 from batten.agent.hooks.points import HookPoints
-from batten.agent.limits import Limits
+from batten.agent.limits import Limits, completed_turn
 from batten.agent.live_settings import LiveSettings
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
@@ -32,7 +32,7 @@ from batten.contract.identity import current_ids
 from batten.contract.ids import new_checkpoint_id
 from batten.contract.tracing import current_traceparent, traceparent_of
 from batten.journal.recorder import Recorder
-from batten.models.contract import Model, ModelRequest
+from batten.models.contract import WINDOW_FULL, Model, ModelRequest
 from batten.models.retry import RetryPolicy
 from batten.tools.registry import Toolbox
 
@@ -221,7 +221,11 @@ class Loop:
         self, turn: int, code: str, message: str, error: ProviderError | None = None
     ) -> None:
         failed = facts.TurnFailed(
-            turn_index=turn, code=code, message=message, will_retry=self._hands_over
+            turn_index=turn,
+            code=code,
+            message=message,
+            will_retry=self._hands_over,
+            duration_ms=self._turn_ms(),
         )
         if error is not None:
             after = error.retry_after_s
@@ -245,16 +249,7 @@ class Loop:
         """Record the turn's totals, also when its tools were interrupted."""
         message = self._conversation.open_message
         assert message is not None
-        completed = facts.TurnCompleted(
-            turn_index=message.turn_index,
-            input_tokens=message.usage.input_tokens,
-            output_tokens=message.usage.output_tokens,
-            cached_input_tokens=message.usage.cache_read_tokens,
-            cost_micros_usd=message.cost_micros_usd or 0,
-            duration_ms=self._turn_ms(),
-            tool_calls=sum(block.kind == "tool_call" for block in message.blocks),
-            stop_reason=message.stop_reason,
-        )
+        completed = completed_turn(message, self._turn_ms())
         await self._limits.after_turn(completed, self.dispatch.children_ended)
         self._recorder.record(
             facts.RunCheckpointSaved(
@@ -279,8 +274,11 @@ class Loop:
             case "filtered":
                 raise Halt("filtered", note or "the provider's content filter stopped the answer")
             case "aborted":
-                note = note or "the provider aborted the answer"
-                raise Halt("model_error", note, code="model_aborted")
+                aborted = "the provider aborted the answer" + (f": {note}" if note else "")
+                raise Halt("model_error", aborted, code="model_aborted")
+            case "max_tokens" if note == WINDOW_FULL:
+                full = "the answer was cut off: the model's context window is full"
+                raise Halt("context_overflow", full)
             case "max_tokens":
                 limit = self._settings.max_output_tokens
                 cut = f"the answer was cut off at {limit} output tokens"
@@ -288,6 +286,9 @@ class Loop:
             case _:
                 pass
         answer = self._conversation.said()
+        if message.stop_reason == "other" and not answer.strip():
+            nothing = f"the model stopped without an answer: {note or 'no reason given'}"
+            raise Halt("model_error", nothing, code="model_aborted")
         problem = self._structured.check(answer)
         if problem is not None:
             if self._structured.tries_left() == 0:
@@ -305,15 +306,16 @@ class Loop:
         redactor, sealed = self._recorder.redactor.authored, None
         if value is not UNSET and redactor.value(value)[1]:
             sealed = self._recorder.seal(msgspec.json.encode(value), summary="structured output")
-        self._recorder.record(
-            facts.AssistantFinalAnswer(
-                turn_index=self.progress.turns,
-                # Redacted before it is cut: half a secret would not be found.
-                summary=redactor.text(answer)[:2000],
-                structured_output=value,
-                sealed_artifact_id=sealed or UNSET,
-            )
+        final = facts.AssistantFinalAnswer(
+            turn_index=self.progress.turns,
+            # Redacted before it is cut: half a secret would not be found.
+            summary=redactor.text(answer)[:2000],
+            structured_output=value,
+            sealed_artifact_id=sealed or UNSET,
         )
+        self._recorder.record(final)
+        if not answer.strip() and self._deps.alert is not None:
+            self._deps.alert(final)
         return answer
 
     async def _is_kept_going(self, answer: str) -> bool:

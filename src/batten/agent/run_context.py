@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 
+from batten.agent.halt import Halt
 from batten.agent.live_settings import LiveSettings
 from batten.contract import facts
 from batten.contract.cutting import cut
@@ -51,6 +52,8 @@ class RunContext(Struct, kw_only=True, eq=False):
     """What the run's calls left to be known later."""
     partial: ToolOutput | None = None
     """What the call had done when it was cancelled."""
+    halt: Halt | None = None
+    """Ends the run once the call has ended."""
     changed: list[Changed] = []
     todos: list[Todo] | None = None
     """The to-do list that the call wrote."""

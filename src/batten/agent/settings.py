@@ -41,6 +41,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """Names of the tools to offer; None offers all."""
     resolvers: tuple[str, ...] = ()
     """Roles that answer this run's requests. If none is declared, policy denies at once."""
+    denies_asked: bool = False
+    """Whether Maestro's clients want calls denied that would otherwise be asked about."""
     request_seconds: float = 300.0
     doom_threshold: int = THRESHOLD
     """So many turns in a row with the same calls end the run."""

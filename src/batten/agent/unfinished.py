@@ -8,9 +8,7 @@ from batten.contract.facts import CostCallUnfinished
 from batten.contract.facts.assistant import Usage
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model
-from batten.models.pricing import cost_micros
-
-_PROBE = Usage(input_tokens=1_000_000_000, output_tokens=1_000_000_000)
+from batten.models.pricing import call_cost
 
 
 class Meter:
@@ -30,16 +28,17 @@ class Meter:
         A call to a model that costs nothing is left out.
         """
         found, usage, self._usage = model.price, self._usage, None
-        if found is not None and cost_micros(found, _PROBE) == 0:
+        if found is not None and found.is_free:
             return
-        cost = None if found is None or usage is None else cost_micros(found, usage)
+        usage = usage or Usage()
+        cost = call_cost(found, usage)
         self._recorder.record(
             CostCallUnfinished(
                 turn_index=self._turn,
                 provider=model.provider,
                 model=model.name,
                 reason=reason,
-                usage=usage or Usage(),
+                usage=usage,
                 cost_micros_usd=cost,
                 price_as_of=None if found is None else found.as_of,
                 cost_unknown=UNSET if cost is None else True,
@@ -56,6 +55,6 @@ def unusable(turn: int, model: Model, usage: Usage) -> CostCallUnfinished:
         model=model.name,
         reason="unusable",
         usage=usage,
-        cost_micros_usd=None if found is None else cost_micros(found, usage),
+        cost_micros_usd=call_cost(found, usage),
         price_as_of=None if found is None else found.as_of,
     )

@@ -172,6 +172,14 @@ def named_tools(options: argparse.Namespace) -> tuple[str, ...] | None:
 def _check_permissions(made: Parser, options: argparse.Namespace) -> None:
     if options.no_permissions and (options.rules or options.auto_allow):
         made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
+    if options.no_save and options.ask_operator:
+        made.error(
+            "--no-save keeps requests in memory: `batten answer`, for --ask-operator, sees none"
+        )
+    if options.no_save and options.review:
+        made.error("--no-save keeps no proposed edits, and --review leaves them to `batten apply`")
+    if options.no_tools and options.tools is not None:
+        made.error("--no-tools offers no tools, --tools only those it names; give one of them")
 
 
 def _check_names(made: Parser, options: argparse.Namespace, *names: str) -> None:
@@ -286,7 +294,11 @@ def _add_input_and_output(made: Parser) -> None:
         help="show the run on stderr while it works; auto: on a terminal",
     )
     add("--verbose", action="store_true", help="a timeline with times, in which nothing is cut")
-    add("--quiet", action="store_true", help="the answer alone; the same as --progress never")
+    add(
+        "--quiet",
+        action="store_true",
+        help="the answer alone; goes before --verbose and --progress",
+    )
     add_color(made)
     add("--compat", choices=("claude-code", "none"), help="whose frames and flags to use; "
         "default: those of Claude Code when its SDK starts us")  # fmt: skip
@@ -423,6 +435,10 @@ def _number(text: str, kind: type[int] | type[float], least: float, most: float,
 
 def at_least_0(text: str) -> int:
     return int(_number(text, int, 0, _MOST, "a whole number of at least 0"))
+
+
+def port(text: str) -> int:
+    return int(_number(text, int, 0, 65535, "a port: 0 to 65535"))
 
 
 def sequence(text: str) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from batten.cli import current_directory
 from batten.cli.auditing import record
 from batten.cli.inspection import open_journal
-from batten.cli.parsing import UsageError
+from batten.cli.parsing import UsageError, typed
 from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
@@ -29,6 +29,8 @@ from batten.serve.output import put, say
 from batten.serve.terminal.measures import counted
 from batten.serve.words import one_line
 from batten.session.naming import named_session
+from batten.sinks.audit.derive import IMPORTED
+from batten.sinks.imported import silently
 from batten.wiring.home import absolute, batten_home
 
 _VARIABLE = "BATTEN_BUNDLE_PASSPHRASE"
@@ -55,9 +57,10 @@ async def export_bundle(options: Namespace) -> int:
             manifest = _to_file(home, row.session_id, sealed, options)
     say(f"batten: exported {_described(manifest)}")
     if manifest.left_out:
+        why = "This home lacks them" if options.with_sealed else "--with-sealed takes them along"
         say(
             f"batten: left out: {counted(len(manifest.left_out), 'sealed body')}; without them a"
-            " resume or a revert may be refused. --with-sealed takes them along"
+            f" resume or a revert may be refused. {why}"
         )
     if row.forked_from:
         say(f"batten: it was forked from {row.forked_from}: to resume it, export that one too")
@@ -166,7 +169,9 @@ async def _store(journal: SqliteJournal, source: Source, options: Namespace) -> 
     found = presence(journal.reader, source.manifest)
     if found == "absent":
         key = None if source.passphrase is None else SealKey.load(journal.home)
-        await asyncio.to_thread(import_session, journal, source, key)
+        record(IMPORTED, "session", session.session_id, exported_at=source.manifest.exported_at)
+        with silently(journal, source):
+            await asyncio.to_thread(import_session, journal, source, key)
     if options.json:
         result = "imported" if found == "absent" else "present"
         shown = {"session_id": session.session_id, "result": result}
@@ -226,7 +231,7 @@ def _first_line(path: str) -> str:
 def _prompted(*, is_new: bool) -> str:
     from getpass import getpass
 
-    given = getpass("Passphrase: ")
-    if is_new and getpass("The same again: ") != given:
+    given = typed(lambda: getpass("Passphrase: "))
+    if is_new and typed(lambda: getpass("The same again: ")) != given:
         raise UsageError("the two passphrases differ")
     return given

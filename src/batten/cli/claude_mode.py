@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -58,6 +59,14 @@ def is_for_us(argv: list[str]) -> bool:
     return sdk.detect(argv, os.environ) or sdk.asks_version(argv, os.environ)
 
 
+def _window(environ: Mapping[str, str], model: str) -> int | None:
+    """The tokens that a model takes, where that is known."""
+    from batten.models.pricing import known_context_tokens
+
+    provider, _, name = model.partition("/")
+    return known_context_tokens(provider, name, environ)
+
+
 def run_claude(
     argv: list[str],
     tools: Sequence[Tool] = (),
@@ -79,7 +88,7 @@ def run_claude(
             ClaudeRenderer(ControlChannel(output, seamless=False), FrameOptions()), output, error
         )
     channel = ControlChannel(output, seamless=invoked.seamless)
-    renderer = ClaudeRenderer(channel, invoked.wanted)
+    renderer = ClaudeRenderer(channel, invoked.wanted, partial(_window, environ))
     renderer.redact = redacting(environ)
     people = Output(2, styled=True)
 

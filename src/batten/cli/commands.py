@@ -1,6 +1,7 @@
 """The flags of all commands beside print mode; each command is a function to an exit code."""
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -11,7 +12,7 @@ from batten.cli import load
 from batten.cli.amounts import age, since, size, until
 from batten.cli.arguments import add_color, at_least_0, seconds, sequence
 from batten.cli.decide_flags import add_decide
-from batten.cli.parsing import Parser, add_debugging, add_server
+from batten.cli.parsing import Parser, UsageError, add_debugging, add_server
 from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError
 from batten.contract.outcomes import exit_code, outcome_of_error
@@ -19,6 +20,8 @@ from batten.serve.output import redact_for_people, say, warn
 from batten.serve.words import redacting
 
 _log = logging.getLogger("batten.cli")
+_UNWRITTEN = (errno.EPIPE, errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
+"""What printing raises; errors of files name them, and those of the store are typed."""
 _RUN = "a run or session: its id, a UUID, a unique prefix, or `last`"
 _JSON = "one object a line"
 ASK_A_SERVICE = frozenset(
@@ -31,6 +34,7 @@ def run_command(argv: list[str]) -> int:
     """Parse the flags of a command and run it; errors are reported on stderr."""
     redact_for_people.set(redacting(os.environ))
     try:
+        _check_server(argv)
         options = command_parsers()[argv[0]].parse_args(argv[1:])
         log = None
         if options.debug or options.debug_file is not None:
@@ -46,6 +50,16 @@ def run_command(argv: list[str]) -> int:
     return code
 
 
+def _check_server(argv: list[str]) -> None:
+    """Raises `UsageError` if a command that asks no service is told which one to ask."""
+    if argv[0] in ASK_A_SERVICE or not any(word.startswith("--server") for word in argv):
+        return
+    those = ", ".join(sorted(ASK_A_SERVICE))
+    raise UsageError(
+        f"`batten {argv[0]}` works on the home of this machine; --server is for -p, {those}"
+    )
+
+
 def _run(options: Namespace) -> int:
     try:
         module, _, function = options.run.partition(".")
@@ -53,12 +67,10 @@ def _run(options: Namespace) -> int:
         code = asyncio.run(result) if asyncio.iscoroutine(result) else result
         sys.stdout.flush()
         return int(code)
-    except BrokenPipeError as error:
-        warn(f"standard output is not complete: {error.strerror}")
-        return 1
     except OSError as error:
         _log.debug("it failed", exc_info=error)
-        say(f"batten: {error}")
+        is_output = error.filename is None and error.errno in _UNWRITTEN
+        warn(f"standard output is not complete: {error.strerror}" if is_output else str(error))
         return 1
     except KeyboardInterrupt:
         warn("interrupted")
@@ -93,6 +105,11 @@ def command_parsers() -> dict[str, Parser]:
     _add_setup(command)
     add_decide(command)
     return made
+
+
+def _add_choice(made: Parser, name: str, *choices: str) -> None:
+    """One of these words. Errors name them, not the attribute."""
+    made.add_argument(name, choices=choices, metavar=f"{{{','.join(choices)}}}")
 
 
 def _add_listing(command: Callable[[str, str, str], Parser]) -> None:
@@ -238,7 +255,7 @@ def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
         "revert", "changes.revert_run", "Undo a run's changes to files, all or nothing."
     )
     revert.add_argument("run_id", metavar="RUN", help=_RUN)
-    revert.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
+    revert.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these files")
     revert.add_argument("--reason", default="", metavar="TEXT", help="stored with the change")
 
     for name, about in (
@@ -247,7 +264,7 @@ def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     ):
         review = command(name, f"changes.{name}_run", about)
         review.add_argument("run_id", metavar="RUN", help=_RUN)
-        review.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
+        review.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these files")
         review.add_argument("--reason", default="", metavar="TEXT", help="stored with the change")
 
 
@@ -263,7 +280,7 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     answer.add_argument(
         "request_id", metavar="REQUEST", help="its id, or a run with one question, or `last`"
     )
-    answer.add_argument("decision", choices=("allow", "deny"))
+    _add_choice(answer, "decision", "allow", "deny")
     answer.add_argument(
         "--note", default="", metavar="TEXT", help="a comment, or the input asked for"
     )
@@ -286,7 +303,7 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     scenario = command(
         "scenario", "scenario.run_scenario", "Check scripted scenarios, or run and judge them."
     )
-    scenario.add_argument("action", choices=("validate", "run"))
+    _add_choice(scenario, "action", "validate", "run")
     scenario.add_argument("paths", nargs="+", metavar="FILE")
     scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
     scenario.add_argument("--json", action="store_true", help=_JSON)
@@ -299,12 +316,12 @@ def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
         "keys.manage_keys",
         "Make, list or revoke API keys of the service. A new key is printed last, and only once.",
     )
-    keys.add_argument("action", choices=("create", "list", "revoke"))
+    _add_choice(keys, "action", "create", "list", "revoke")
     keys.add_argument("name", nargs="?", metavar="NAME", help="who uses it; revoke: or its id")
     keys.add_argument(
         "--scope",
         choices=("viewer", "operator", "admin"),
-        help="what it may do: look; also start and steer; also delete and configure (operator)",
+        help="what it may do: look; also start, steer and delete; also configure (operator)",
     )
     keys.add_argument("--json", action="store_true", help="one object a line")
 
@@ -316,9 +333,13 @@ def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:
         "Show what the event bus, webhooks and traces were told; tell a message again, or drop it."
         " `run` tells them until it is stopped; a service does that by itself.",
     )
-    sinks.add_argument("action", choices=("list", "dead", "log", "replay", "drop", "run"))
+    _add_choice(sinks, "action", "list", "dead", "log", "replay", "drop", "run")
     sinks.add_argument(
-        "names", nargs="*", metavar="NAME|ID", help="a sink; replay, drop: or numbers of messages"
+        "names",
+        nargs="*",
+        default=[],
+        metavar="NAME|ID",
+        help="a sink; replay, drop: or numbers of messages",
     )
     sinks.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
     sinks.add_argument("--json", action="store_true", help=_JSON)
@@ -343,7 +364,7 @@ def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:
         "Publish one event to the event bus and read it back; or print the publisher's"
         " conformance fixture.",
     )
-    smoke.add_argument("what", choices=("event-bus", "publisher-fixture"))
+    _add_choice(smoke, "what", "event-bus", "publisher-fixture")
     smoke.add_argument("--url", metavar="URL", help="a NATS server, instead of the variables")
     smoke.add_argument("--json", action="store_true", help=_JSON)
 

@@ -21,6 +21,7 @@ from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:
+    from batten.protocols.maestro.incoming import Init
     from batten.runner.config import RunnerConfig
     from batten.runner.restore import Restored
     from batten.runner.runner import Runner
@@ -230,9 +231,19 @@ class _Hosting:
             init = restored.snapshot.last_init or Init()
             new_id = journal_id(restored.drained_id)
             return Open(session_id=new_id, name=restored.session_id, exists=False, init=init)
-        return Open(session_id=self._stored_id, name=restored.session_id, exists=True)
+        # What the clients wanted to be asked about, they are, whatever mode the flags say.
+        held = restored.snapshot.last_init
+        mode = None if held is None or held.approval_mode == "auto" else held.approval_mode
+        return Open(
+            session_id=self._stored_id,
+            name=restored.session_id,
+            exists=True,
+            init=Init(approval_mode=mode),
+        )
 
-    def _runtime(self, runner: "Runner", opening: "Open", cursor: int) -> "Runtime":
+    def _runtime(
+        self, runner: "Runner", opening: "Open", cursor: int, last_init: "Init | None"
+    ) -> "Runtime":
         from batten.runner.session_file import PASSPHRASE, write
         from batten.serve.maestro.runtime import Runtime
         from batten.serve.maestro.session_process import SessionProcess
@@ -250,4 +261,5 @@ class _Hosting:
             runner=runner,
             restored=restored,
             cursor=cursor,
+            last_init=last_init,
         )

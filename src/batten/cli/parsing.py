@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import signal
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from batten.contract.errors import CallerError
@@ -84,8 +86,24 @@ def agrees(question: str, nobody: str) -> bool:
     """Ask the user at the terminal; raises `UsageError` with `nobody` if there is none."""
     if not os.isatty(0):
         raise UsageError(nobody)
-    print(f"{question} [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    def ask() -> str:
+        print(f"{question} [y/N] ", end="", flush=True)
+        return sys.stdin.readline()
+
+    return typed(ask).strip().lower() in ("y", "yes")
+
+
+def typed(read: Callable[[], str]) -> str:
+    """What a person types. Ctrl-C ends the wait; an event loop's handler would only note it."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before):  # ignored, as in the background of a script
+        return read()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return read()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def add_debugging(made: argparse.ArgumentParser) -> None:

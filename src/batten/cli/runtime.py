@@ -8,15 +8,15 @@ import signal
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from batten.cli import current_directory
 from batten.cli.arguments import at_least_0
 from batten.cli.parsing import Parser, UsageError
-from batten.contract.errors import BattenError, CallerError
+from batten.contract.errors import BattenError, CallerError, JournalError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
@@ -24,6 +24,7 @@ from batten.wiring.home import batten_home
 
 if TYPE_CHECKING:
     from batten.journal.contract import Journal
+    from batten.redact.redactor import Redactor
     from batten.serve.grpc.identity import Authenticator, Identity
     from batten.serve.grpc.server import Listening
 
@@ -175,6 +176,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     from batten.redact.seal import SealKey
     from batten.serve.grpc.rates import Rates
     from batten.serve.grpc.server import serve_runtime
+    from batten.serve.grpc.service import ignore
     from batten.settings.control_plane import read_control_plane
 
     home = batten_home(environ, current_directory())
@@ -202,7 +204,8 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
         duty = PanelDuty(journal, keeping.redactor, "runtime", panels.decide, most=_PANELS)
         await runtime.recover()
         rates = Rates(starts=starts, messages=messages)
-        async with serve_runtime(runtime, authenticator, rates, listening) as address:
+        record = ignore if in_memory else partial(_record, home, redactor)
+        async with serve_runtime(runtime, authenticator, rates, listening, record) as address:
             sys.stdout.write(f"listening on {address}\n")
             sys.stdout.flush()
             _log.info("the runtime listens on %s", address)
@@ -216,6 +219,27 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
                     one.cancel()
     finally:
         journal.close()
+
+
+@contextmanager
+def _record(
+    home: str, redactor: "Redactor", sender: str, action: str, resource: str, resource_id: str
+) -> Generator[None]:
+    """Record in the audit log of the home what the body does, also if it is cut off by a kill."""
+    from batten.sinks.audit.log import AuditLog
+    from batten.sinks.audit.noting import noted
+
+    has_begun = False
+    noting = partial(noted, actor=redactor.authored.text(sender), actor_type="key", action=action)
+    what = partial(noting, resource=resource, resource_id=redactor.authored.text(resource_id))
+    try:
+        with closing(AuditLog.open(home)) as log, what(log):
+            has_begun = True
+            yield
+    except JournalError as error:
+        if not has_begun:
+            yield
+        _log.warning("%s is not in the audit log: %s", action, error)
 
 
 def _collect_seldom() -> None:

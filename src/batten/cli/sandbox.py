@@ -6,6 +6,7 @@ from argparse import Namespace
 import msgspec
 
 from batten.cli import current_directory
+from batten.cli.parsing import UsageError
 from batten.serve.words import one_line
 from batten.settings.folders import config_folder
 from batten.wiring.home import absolute, batten_home
@@ -15,6 +16,8 @@ from batten.workspace.sandbox import Mode, Policy, Sandbox
 
 async def show_sandbox(options: Namespace) -> int:
     """Start a keeper as a session would; raises `CallerError` if no sandbox can be started."""
+    if not os.path.isdir(absolute(options.directory or ".", current_directory())):
+        raise UsageError(f"{options.directory} is not a directory")
     keeper = _keeper(
         options.directory or ".",
         mode=options.sandbox,

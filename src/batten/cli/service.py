@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from batten.cli import current_directory
 from batten.cli.amounts import duration, size
-from batten.cli.arguments import at_least_0, parse_headless
+from batten.cli.arguments import at_least_0, parse_headless, port
 from batten.cli.options import headless_spec
-from batten.cli.parsing import Parser
+from batten.cli.parsing import Parser, UsageError
 from batten.cli.runtime import hosted_runtime
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.outcomes import exit_code, outcome_of_error
@@ -27,6 +27,7 @@ from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
     from batten.control.retention import RetentionPolicy
+    from batten.serve.http.listener import Tls
 
 _HOST = "127.0.0.1"
 _PORT = 8765
@@ -44,9 +45,7 @@ def serve_parser() -> Parser:
         " `batten headless` sets what those runs may do.",
     )
     made.add_argument("--host", help=f"default: HOST, else {_HOST}")
-    made.add_argument(
-        "--port", type=at_least_0, help=f"0 for a free one; default: PORT, else {_PORT}"
-    )
+    made.add_argument("--port", type=port, help=f"0 for a free one; default: PORT, else {_PORT}")
     made.add_argument("--workers", type=at_least_0, help="processes; default: one a core")
     made.add_argument(
         "--worker-memory",
@@ -216,6 +215,10 @@ def _base(flags: Sequence[str], environ: Mapping[str, str], command: Parser) -> 
     """What runs of the service may do, as far as their clients do not ask for less."""
     redact_for_people.set(redacting(environ))
     options = parse_headless(flags, environ, "maestro", command)
+    if options.no_save:
+        raise UsageError("--no-save: workers find the runs of a service in its journal only")
+    if options.resume:
+        raise UsageError("--resume: clients of a service name the session that they go on with")
     return replace(headless_spec(options, environ), surface="hecate", notes=False)
 
 
@@ -247,6 +250,14 @@ def _local(host: str) -> tuple[str, ...]:
     return (LOOPBACK,) if is_loopback(host) else ()
 
 
+def _tls(options: Namespace) -> "Tls | None":
+    from batten.serve.http.listener import Tls
+
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    return Tls(options.tls_cert, options.tls_key) if options.tls_cert else None
+
+
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
@@ -254,7 +265,6 @@ def _serve(
     from batten.journal.workers import lease_seconds
     from batten.redact.redactor import Redactor
     from batten.serve.http.limits import Limits
-    from batten.serve.http.listener import Tls
     from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
@@ -292,7 +302,6 @@ def _serve(
         environ,
         table,
     )
-    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
     reachable = _callback_hosts(options.host, environ, table)
     policy = _policy(options)
     limits = Limits(rate_per_minute=options.rate_limit)
@@ -301,7 +310,7 @@ def _serve(
         host=options.host,
         port=options.port,
         unix_socket=os.path.join(opener.home, "serve.sock"),
-        tls=tls,
+        tls=_tls(options),
         api_keys=plane.auth_api_keys,
         is_closed=plane.is_closed,
         allow_hosts=tuple(options.allow_host),

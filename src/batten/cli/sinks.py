@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from batten.cli import current_directory
 from batten.cli.amounts import local
+from batten.cli.auditing import record
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
 from batten.contract.errors import BattenError, NotFound
@@ -136,17 +138,23 @@ def _change(store: SinkStore, options: Namespace) -> int:
     """Replay or drop messages by their numbers, or all dead letters of a sink."""
     if not options.names:
         raise UsageError(f"name messages or a sink: batten sinks {options.action} ID|NAME ...")
-    numbers: list[int] = []
+    found: set[int] = set()
     for name in options.names:
         if name.isdecimal():
-            numbers.append(int(name))
+            found.add(int(name[:20]))
         elif store.sink(name) is None:
             raise NotFound(f"there is no sink {name}; batten sinks list shows them")
         else:
-            numbers += [one.id for one in store.entries(name, "dead", limit=10_000)]
+            found.update(store.dead(name))
     # Oldest first: their order is the order in which they are told.
-    numbers.sort()
+    numbers = sorted(found)
+    owners = [store.entry(number).sink for number in numbers]
     done = store.replay(numbers) if options.action == "replay" else store.drop(numbers)
+    for sink, count in Counter(owners).items():
+        kind, _, name = sink.partition(":")
+        place = (kind, name) if kind == "webhook" else ("sink", sink)
+        action = "replayed" if options.action == "replay" else "dropped"
+        record(f"{place[0]}.{action}", *place, messages=count)
     put(f"{done} {'to be told again' if options.action == 'replay' else 'dropped'}")
     return 0
 

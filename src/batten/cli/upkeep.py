@@ -67,9 +67,10 @@ async def prune_journal(options: Namespace) -> int:
 
 
 async def _prune(home: str, limits: Limits, removed: Any) -> Pruned:
-    async with recorded_removal("journal.pruned", "journal", home, **_told(limits)):
-        with upkeep_lock(home), open_for_removing(home) as journal:
-            return await prune(journal, limits, removed)
+    with upkeep_lock(home):
+        async with recorded_removal("journal.pruned", "journal", home, **_told(limits)):
+            with open_for_removing(home) as journal:
+                return await prune(journal, limits, removed)
 
 
 def _told(limits: Limits) -> dict[str, Any]:
@@ -134,9 +135,10 @@ async def delete_one(options: Namespace) -> int:
     if not options.yes and not agrees(question, nobody):
         print("nothing was deleted")
         return 1
-    async with recorded_removal("session.deleted", "session", row.session_id):
-        with upkeep_lock(home), open_for_removing(home) as journal:
-            young = await delete_session(journal, row.session_id)
+    with upkeep_lock(home):
+        async with recorded_removal("session.deleted", "session", row.session_id):
+            with open_for_removing(home) as journal:
+                young = await delete_session(journal, row.session_id)
     print("deleted")
     if young:
         say(_young(young))

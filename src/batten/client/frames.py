@@ -19,30 +19,48 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 class FrameReader:
-    """Turns the pieces of a stream into frames, however they are cut."""
+    """Turns the pieces of a stream into frames, however they are cut and lines are ended."""
 
     def __init__(self) -> None:
         self._rest = b""
+        """The beginning of a line."""
+        self._lines: list[bytes] = []
+        """Of a frame that is not whole."""
+        self._size = 0
 
     def feed(self, piece: bytes) -> list[Frame]:
         """The frames that are whole now. Raises `PeerError` for what is no stream of events."""
-        self._rest += piece
-        *whole, self._rest = self._rest.split(b"\n\n")
-        if len(self._rest) > _LONGEST:
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        frames: list[Frame] = []
+        for ended in whole:
+            line = ended.removesuffix(b"\r")
+            if line:
+                self._lines.append(line)
+                self._size += len(line)
+                continue
+            frame = _frame(self._lines)
+            self._lines, self._size = [], 0
+            if frame is not None:
+                frames.append(frame)
+        if self._size + len(self._rest) > _LONGEST:
             raise PeerError(f"the service sends an event of more than {_LONGEST} bytes")
-        return [frame for text in whole if (frame := _frame(text)) is not None]
+        return frames
 
 
-def _frame(text: bytes) -> Frame | None:
+def _frame(lines: list[bytes]) -> Frame | None:
     """One event; None for a comment. An event named `error` is raised."""
     fields: dict[bytes, bytes] = {}
-    for line in text.split(b"\n"):
+    texts: list[bytes] = []
+    for line in lines:
         name, _, value = line.partition(b":")
-        if name:  # not a comment
-            fields[name] = value.removeprefix(b" ")
-    data = fields.get(b"data")
-    if data is None:
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            texts.append(value)
+        else:  # a comment has no name
+            fields[name] = value
+    if not texts:
         return None
+    data = b"\n".join(texts)
     if fields.get(b"event") == b"error":
         raise PeerError(f"the service ends the stream: {data[:500].decode(errors='replace')}")
     cursor = fields.get(b"id", b"")

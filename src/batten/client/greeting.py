@@ -34,6 +34,7 @@ def hello(resolves: tuple[RequestType, ...], *, journal_events: bool) -> Hello:
             utility_operations=OPERATIONS,
             raw_agent_events=journal_events or UNSET,
             endings=True,
+            takes_over=False,
         ),
         role="controller",
     )

@@ -7,14 +7,14 @@ import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from tempfile import TemporaryFile
 
 import msgspec
 from msgspec import Struct
 
-from batten.client.process import start_batten
+from batten.client.process import killed, start_batten
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound, PeerError
 from batten.contract.outcomes import Outcome, exit_code
@@ -96,14 +96,18 @@ class History:
             "limit": _MOST_RUNS if limit is None else limit,
         }
         flags = [f"--{name}={value}" for name, value in given.items() if value is not None]
-        return [_run_info(line) async for line in self._lines("runs", "--json", *flags)]
+        return await self._listed(*flags)
 
     async def run(self, run_id: str) -> RunInfo:
         """One run."""
-        found = [_run_info(line) async for line in self._lines("runs", "--json", f"--run={run_id}")]
+        found = await self._listed(f"--run={run_id}")
         if not found:
             raise NotFound(f"no run is named {run_id}; there are none yet")
         return found[0]
+
+    async def _listed(self, *flags: str) -> list[RunInfo]:
+        async with aclosing(self._lines("runs", "--json", *flags)) as lines:
+            return [_run_info(line) async for line in lines]
 
     async def events(
         self, run_id: str, *, after: int = -1, follow: bool = False
@@ -147,9 +151,7 @@ class History:
         try:
             yield process
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await killed(process)
 
 
 async def _whole_lines(output: asyncio.StreamReader) -> AsyncIterator[bytes]:

@@ -22,6 +22,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 2.0
 Value = TypeVar("Value")
 Query = Mapping[str, object]
 
+_GATEWAY = (502, 503, 504)
+"""What a gateway answers while the service behind it is away."""
+
 _ERRORS: dict[int, type[CallerError]] = {
     400: CallerError,
     404: NotFound,
@@ -210,6 +213,11 @@ class Link:
         try:
             told = msgspec.json.decode(data, type=_Error).error
         except (msgspec.MsgspecError, ValueError, RecursionError):
+            if status in _GATEWAY:
+                return Unreachable(
+                    f"no service answers at {self.server}: a gateway answers for it, with status"
+                    f" {status}: {_beginning(data)}"
+                )
             return self._garbage(f"it answers with status {status}: {_beginning(data)}")
         kind = _ERRORS.get(status)
         if kind is not None:

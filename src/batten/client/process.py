@@ -5,6 +5,8 @@ close, also when the embedder is killed.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Sequence
@@ -18,7 +20,8 @@ LEAVE_S = 10.0
 """How long it may take to end its run and exit after its streams are closed."""
 _TERMINATE_S = 2.0
 _REAPED_S = 2.0
-"""For a killed process to be gone, so that no trace of it is left in the event loop."""
+"""For a killed process to be gone, so that no trace of it is left in the event loop. One that left
+its session may hold the pipes for longer."""
 _COMPLAINTS_S = 1.0
 
 
@@ -72,10 +75,7 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
                 await group.__aexit__(None, None, None)
     finally:
         if process.returncode is None:  # the embedder itself is being cancelled
-            process.kill()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_REAPED_S):
-                    await process.wait()
+            await killed(process)
 
 
 async def start_batten(command: Sequence[str], words: Sequence[str], **how: Any) -> Process:
@@ -90,15 +90,38 @@ async def start_batten(command: Sequence[str], words: Sequence[str], **how: Any)
         raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
 
 
+async def killed(process: Process) -> None:
+    """Kill a process of `start_batten`, with what it started in its session, and wait for its end.
+
+    `Process.wait` alone would wait until its pipes are closed: they are not while output is unread,
+    or another process holds them.
+    """
+    assert process.stdout is not None
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with suppress(OSError):  # one is TimeoutError
+        async with asyncio.timeout(_REAPED_S):
+            while await process.stdout.read(PIECE):
+                pass
+            await process.wait()
+
+
 async def _end(pipes: _Pipes, process: Process) -> None:
     """Wait for the process to exit; terminate, then kill it if it does not."""
     pipes.hang_up()
-    for patience_s, insist in ((LEAVE_S, process.terminate), (_TERMINATE_S, process.kill)):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await pipes.skip_rest()
-                await process.wait()
-                return
-        with suppress(ProcessLookupError):
-            insist()
-    await process.wait()
+    if await _left(pipes, process, LEAVE_S):
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    if not await _left(pipes, process, _TERMINATE_S):
+        await killed(process)
+
+
+async def _left(pipes: _Pipes, process: Process, patience_s: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            await pipes.skip_rest()
+            await process.wait()
+            return True
+    return False

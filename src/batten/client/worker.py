@@ -240,11 +240,13 @@ class Worker(Utilities):
 
     async def _say_farewell(self) -> None:
         """Ask the worker to shut down, and close the connection."""
-        with suppress(Exception):
-            async with asyncio.timeout(_FAREWELL_S):
-                await self._connection.send(ShutDown())
-        self._connection.fail(WorkerClosed("the worker was closed"))
-        self._connection.hang_up()
+        try:
+            with suppress(Exception):
+                async with asyncio.timeout(_FAREWELL_S):
+                    await self._connection.send(ShutDown())
+        finally:  # also for other tasks that wait for it, if this one is cancelled again
+            self._connection.fail(WorkerClosed("the worker was closed"))
+            self._connection.hang_up()
 
 
 @asynccontextmanager

@@ -49,6 +49,7 @@ class Configure(Command, frozen=True):
     """Settings for everything from now on; those not named keep their values."""
 
     changes: dict[str, Any]
+    by: str = "client"
 
 
 class ShutDown(Command, frozen=True):

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import UNSET, Struct
 
-from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+from batten.contract.errors import (
+    BattenError,
+    CallerError,
+    JournalError,
+    NoCredentials,
+    NotFound,
+)
 
 if TYPE_CHECKING:
     from batten.contract.facts.run import RunCancelled, RunFailed, RunFinished
@@ -90,6 +96,8 @@ def outcome_of_error(error: BattenError) -> Outcome:
             return "usage"
         case NotFound():
             return "no_input"
+        case NoCredentials():
+            return "model_error"
         case CallerError(code="config"):
             return "config"
         case JournalError():

@@ -32,6 +32,11 @@ class TraceParent(Struct, frozen=True):
     span_id: str
     flags: str = "01"
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the spans of the trace are kept."""
+        return bool(int(self.flags, 16) & 1)
+
     def __str__(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
@@ -110,6 +115,18 @@ def traceparent_of(run_id: str, identity: Mapping[str, str], *parts: str | int) 
     trace = trace_of(run_id) if caller is None else caller.trace_id
     flags = "01" if caller is None else caller.flags
     return str(TraceParent(trace, span_of(run_id, *parts), flags))
+
+
+def trace_context() -> dict[str, str]:
+    """The `traceparent` of what is done now, for those that do a part of it, and the `tracestate`
+    of the caller whose trace it is. Empty while tracing is off.
+    """
+    span = current_traceparent.get()
+    if not span:
+        return {}
+    ids = current_ids.get()
+    state = "" if caller_of(ids) is None else tracestate_of(ids.get("tracestate", ""))
+    return {"traceparent": span, "tracestate": state} if state else {"traceparent": span}
 
 
 def _digest(text: str) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from batten.agent.rules.grants import grant_of
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound
-from batten.contract.facts import ApprovalTimedOut
+from batten.contract.facts import ApprovalTimedOut, Fact
 from batten.contract.facts.approval import APPROVAL_REJECTED, panel_of
 from batten.control.specification import OPERATOR
 from batten.control.tasks import Tasks
@@ -21,6 +21,7 @@ from batten.journal.recorder import whole_fact
 from batten.protocols.hecate.approvals import Asked, Scope, check_answerable
 from batten.protocols.hecate.view import RunView
 from batten.session.history import envelopes_of
+from batten.session.last_turn import last_turn
 from batten.session.requests import resolve
 
 _NOTHING_ASKED = Asked()
@@ -96,6 +97,7 @@ async def answer_approval(tasks: Tasks, task_id: str, request_id: str, answer: A
         asking = await find_approval(tasks, task_id, request_id)
     check_answerable(asking.row, asking.run, answer.digest)
     is_approval = asking.row.request_class == "approval"
+    ends = is_approval and answer.halt and not answer.granted
     await resolve(
         tasks.journal,
         tasks.redactor,
@@ -108,10 +110,18 @@ async def answer_approval(tasks: Tasks, task_id: str, request_id: str, answer: A
         scope=answer.scope if is_approval else "",
         grant=_grant(asking, answer) if is_approval else "",
         role=OPERATOR,
+        last_words=await _last_words(tasks, asking.run) if ends else (),
     )
-    if is_approval and answer.halt and not answer.granted:
-        await tasks.settled(task_id, asking.run.run_id)
+    if ends:
+        await _all_settled(tasks, task_id, asking.run)
     return await find_approval(tasks, task_id, request_id)
+
+
+async def _all_settled(tasks: Tasks, task_id: str, run: RunRow) -> None:
+    """Wait a moment for the end of a run, and of those that started it."""
+    run = await tasks.settled(task_id, run.run_id)
+    while run.parent_run_id is not None:
+        run = await tasks.settled(task_id, run.parent_run_id)
 
 
 def _grant(asking: Asking, answer: Answer) -> str:
@@ -149,8 +159,14 @@ async def time_out(tasks: Tasks, asking: Asking) -> bool:
         after_seconds=round(waited),
         halt=UNSET if panel_of(asking.row.resolvers) else True,
     )
+    words = await _last_words(tasks, asking.run)
     try:
-        await tasks.journal.append(asking.run.run_id, [late], fence=None)
+        await tasks.journal.append(asking.run.run_id, [late], fence=None, last_words=words)
     except Conflict:
         return False
     return True
+
+
+async def _last_words(tasks: Tasks, run: RunRow) -> list[Fact]:
+    """What goes before the ending of a run that an answer ends."""
+    return await last_turn(tasks.journal, run, await tasks.budget_of(run))

@@ -32,7 +32,6 @@ _OUR_METADATA = frozenset(
     {"sealed_artifact_id", "reverted_from_artifact_id", "auto_apply", CREATED_ONCE, ATTACHED}
 )
 """Names that a client cannot give."""
-_TEXT_TYPES = ("text/", "application/json", "application/yaml", "application/xml")
 
 
 class QuotaExceeded(CallerError):
@@ -117,7 +116,7 @@ class Artifacts:
         created = artifact_created(
             asked.kind,
             body,
-            mime_type=asked.mime_type,
+            mime_type=asked.media_type(),
             summary=asked.summary,
             status="proposed" if asked.kind == "patch" else "created",
             tool_call_id=asked.tool_call_id,
@@ -218,9 +217,7 @@ class Artifacts:
 
 
 def _clean(redactor: Redactor, asked: CreateArtifact) -> bytes:
-    """The body without known secrets, if it is text."""
-    if not asked.mime_type.startswith(_TEXT_TYPES):
-        return asked.body_base64
+    """The body without known secrets, if it is text, whatever type the client gave it."""
     try:
         return redactor.authored.text(asked.body_base64.decode()).encode()
     except UnicodeDecodeError:

@@ -53,7 +53,7 @@ class ChosenModels:
 
     def _choose(self, task: TaskCreated, found: Settings) -> _Model:
         spec = replace(self._base, models=asked_models(self._base, task))
-        if task.requested_provider is not UNSET:
+        if task.requested_model and task.requested_provider is not UNSET:
             spec = replace(spec, provider=task.requested_provider)
         try:
             settings = run_settings(replace(spec, resolvers=("operator",)), None, found)

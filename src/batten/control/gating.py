@@ -5,6 +5,7 @@ whether to wait for that is decided here.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -16,6 +17,7 @@ from batten.contract.facts import (
     TERMINAL,
     ApprovalRequested,
     PolicyToolBlocked,
+    RunStarted,
     TaskCreated,
     ToolInvoked,
 )
@@ -30,6 +32,8 @@ from batten.session.requests import granted_rules
 from batten.tools.contract import Effect
 from batten.wiring.settings import run_settings
 
+_TAKEN_S = 0.5
+"""For a worker of another process to take a run; one that is idle takes it at once."""
 _MOMENT_S = 3.0
 _DECIDED = TERMINAL | {ApprovalRequested.TYPE, ToolInvoked.TYPE, PolicyToolBlocked.TYPE}
 
@@ -54,20 +58,41 @@ _WRITE = _CallTool("write_file", "file_write", "write", "file_path")
 class Gating:
     """Waits for the question of a run that was just queued, where there will be one."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        tasks: Tasks,
+        count_workers: Callable[[], int],
+        *,
+        taken_s: float = _TAKEN_S,
+        moment_s: float = _MOMENT_S,
+    ) -> None:
+        """`count_workers`: those of the service; there may be others. While it has none, a run has
+        `taken_s` to be taken and `moment_s` after that.
+        """
         self._tasks = tasks
+        self._count_workers = count_workers
+        self._taken_s = taken_s
+        self._moment_s = moment_s
         self._layers = LayersOfWorkspaces(tasks.base, tasks.home)
 
     async def once_asked(self, row: RunRow) -> RunRow:
         """The run once its call waits for approval, or as it is after a moment."""
         if row.kind == "agent_loop" or not await self._will_ask(row):
             return row
-        journal = self._tasks.journal
-        following = journal.follow(row.run_id, after=row.next_sequence - 1, types=_DECIDED)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_MOMENT_S), aclosing(following) as pages:
-                await anext(pages, None)
+        if self._count_workers() or await self._comes(
+            row, _DECIDED | {RunStarted.TYPE}, self._taken_s
+        ):
+            await self._comes(row, _DECIDED, self._moment_s)
         return await self._tasks.run(row.task_id or "", row.run_id)
+
+    async def _comes(self, row: RunRow, types: frozenset[str], within_s: float) -> bool:
+        """Whether a fact of these types follows in that time."""
+        journal = self._tasks.journal
+        following = journal.follow(row.run_id, after=row.next_sequence - 1, types=types)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s), aclosing(following) as pages:
+                return await anext(pages, None) is not None
+        return False
 
     async def _will_ask(self, row: RunRow) -> bool:
         """Whether the rules and the mode leave the call of this run to somebody's approval."""

@@ -64,7 +64,7 @@ def specifying(opener: SessionOpener) -> Specify:
         task = await tasks.described(session)
         if task is None:
             return resumed(opener.base, row, session)
-        base = await _under_callers_span(opener.base, opener.journal, row)
+        base = await _for_caller(opener.base, opener.journal, row)
         await check_addresses(task, opener.base.environ)
         await tasks.workspaces.provide(opener.journal, task, row)
         grants = await granted_rules(opener.journal, session.session_id)
@@ -73,18 +73,25 @@ def specifying(opener: SessionOpener) -> Specify:
     return specify
 
 
-async def _under_callers_span(base: SessionSpec, journal: Journal, row: RunRow) -> SessionSpec:
-    """The specification with the span of the request that queued the run, if it named one; the
-    span that the service itself was started in is none of the run's.
+async def _for_caller(base: SessionSpec, journal: Journal, row: RunRow) -> SessionSpec:
+    """The specification with who let the run go on: the client that answered it last, else the one
+    that queued it. And with the span of the request that queued it, if it named one; the span that
+    the service itself was started in is none of the run's.
     """
+    by = ""
     environ = {name: value for name, value in base.environ.items() if name not in _TRACES}
     for stored in await journal.read(row.run_id, limit=2):
         fact = decode_fact(stored.body)
-        if isinstance(fact, RunQueued) and fact.traceparent is not UNSET:
+        if not isinstance(fact, RunQueued):
+            continue
+        by = fact.by or ""
+        if fact.traceparent is not UNSET:
             environ["TRACEPARENT"] = fact.traceparent
             if state := identity_in(fact).get("tracestate"):
                 environ["TRACESTATE"] = state
-    return replace(base, environ=environ)
+    for request in await journal.requests(row.run_id):
+        by = request.by or by
+    return replace(base, environ=environ, by=by)
 
 
 def beat(loop: asyncio.AbstractEventLoop) -> None:

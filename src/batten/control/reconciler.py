@@ -97,7 +97,8 @@ class Reconciler:
             self._hung(row.worker_id)
         try:
             if row.cancel_requested:
-                await end_abandoned(self._tasks, row)
+                budget = await self._tasks.budget_of(row)
+                await end_abandoned(self._tasks, row, budget_micros_usd=budget)
                 _log.warning(
                     "run %s lost its worker %s and is cancelled", row.run_id, row.worker_id
                 )

@@ -70,8 +70,8 @@ def executed(
     left = _time_left_s(task, row)
     spec = replace(
         spec,
-        max_seconds=_least(spec.max_seconds, left),
-        request_seconds=_least(spec.request_seconds, left),
+        max_seconds=least(spec.max_seconds, left),
+        request_seconds=least(spec.request_seconds, left),
     )
     if row.workspace_mode != "worktree":
         return spec
@@ -103,10 +103,10 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
             _CODING if task.execution_profile == "coding_agent" else "",
             task.system_prompt,
         ),
-        budget_micros_usd=_least(base.budget_micros_usd, task.budget_micros_usd),
+        budget_micros_usd=least(base.budget_micros_usd, task.budget_micros_usd),
         budget_covers_past=True,
-        max_turns=_least(base.max_turns, task.max_turns),
-        request_seconds=_least(base.request_seconds, task.approval_timeout_s),
+        max_turns=least(base.max_turns, task.max_turns),
+        request_seconds=least(base.request_seconds, task.approval_timeout_s),
         rules=(*base.rules, *_server_rules(task), *rules_of(task), *grants),
         network=task.sandbox_network and base.network,
         auto_apply=task.auto_apply and base.auto_apply is not False,
@@ -148,7 +148,7 @@ def asked_models(base: SessionSpec, task: TaskCreated) -> tuple[str, ...]:
     return (name,)
 
 
-def _least(ours: T | None, theirs: T | UnsetType) -> T | None:
+def least(ours: T | None, theirs: T | UnsetType) -> T | None:
     """The lower of two limits, each of which may be missing."""
     if theirs is UNSET:
         return ours

@@ -20,8 +20,8 @@ BEAT_S = 1.0
 """A worker sends a byte this often."""
 
 _log = logging.getLogger("batten.workers")
-_SILENT_BEATS = 4
-"""A worker is suspect after so many beats without a byte."""
+SILENT_S = 4 * BEAT_S
+"""A worker is suspect after so long without a byte."""
 _SOON_S = 5.0
 """A worker that ends within this time is replaced with a growing pause."""
 _FIRST_PAUSE_S = 0.1
@@ -155,7 +155,7 @@ class Supervisor:
     def kill_worker(self, worker_id: str) -> None:
         """Kill a worker that has let a lease run out, if it is one of ours and says nothing."""
         worker = self._workers.get(process_of(worker_id) or 0)
-        if worker is not None and time.monotonic() - worker.heard_at > _SILENT_BEATS * BEAT_S:
+        if worker is not None and time.monotonic() - worker.heard_at > SILENT_S:
             worker.kill("it hangs: it let the lease of a run expire")
 
     async def _end_all(self) -> None:

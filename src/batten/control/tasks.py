@@ -35,10 +35,11 @@ from batten.contract.ids import (
     session_stream,
 )
 from batten.control.chosen_models import ChosenModels
+from batten.control.described_task import describe, described_in
 from batten.control.fresh import FreshTasks
 from batten.control.gathering import Gathering
 from batten.control.permitted import check_task
-from batten.control.specification import SURFACE
+from batten.control.specification import SURFACE, least
 from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow, Stored
 from batten.journal.created import row_of, state_of_new
@@ -56,10 +57,9 @@ from batten.session.takeover import end_idle
 from batten.wiring.spec import SessionSpec
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
-_CUT = 4000
-"""Characters of a long text in `task.created`; all of it is in the sealed payload."""
 _PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
-_MOMENT_S = 3.0
+MOMENT_S = 3.0
+"""How long a request waits for the run that it ends."""
 _CONTINUE = "Continue from where you stopped."
 
 
@@ -150,14 +150,20 @@ class Tasks:
             made = await self._created(new, [opened, task], lambda recorder: None)
         else:
             made = await self._created(
-                new, [opened], lambda recorder: _describe(recorder, hidden, exact)
+                new, [opened], lambda recorder: describe(recorder, hidden, exact)
             )
-            task = _told(made.first_facts)
+            task = described_in(made.first_facts)
         _, changes = state_of_new(new, made.first_facts, time_of(made.created[0].body))
         session = changes.sessions[session_id]
         if is_stored_whole:
             self._fresh.keep(session, task)
         return session, task
+
+    def identity_beside(self, tracestate: str) -> dict[str, str]:
+        """The ids to record with a run, and a caller's `tracestate` without known secrets."""
+        if not tracestate:
+            return self.identity
+        return {**self.identity, "tracestate": self.redactor.authored.text(tracestate)}
 
     def _is_clean(self, task: TaskCreated) -> bool:
         return redact_fact(task, self.redactor) is task
@@ -218,6 +224,13 @@ class Tasks:
                     pass
         return task
 
+    async def budget_of(self, run: RunRow) -> int | None:
+        """The budget of a run's task in millionths of a US dollar; None for no limit."""
+        session = await self.journal.session(run.session_id or "")
+        task = None if session is None else await self.described(session)
+        ours = self._base.budget_micros_usd
+        return ours if task is None else least(ours, task.budget_micros_usd)
+
     async def start(self, task_id: str, **asker: Unpack[QueuedBy]) -> RunRow:
         """Queue the first run of a task, or a further one without the history of the others."""
         fresh = self._fresh.take(task_id)
@@ -273,9 +286,8 @@ class Tasks:
         """Go on from the end of a run that failed or was cancelled."""
         row = await self._ended(task_id, run_id)
         if row.status == "completed":
-            raise Conflict(
-                f"{run_id} is completed: continue it with a prompt", code="not_resumable"
-            )
+            then = "continue it with a prompt" if row.kind == "agent_loop" else "retry it"
+            raise Conflict(f"{run_id} is completed: {then}", code="not_resumable")
         session = await self.find(task_id)
         task = await self._known(session)
         updates: list[TaskUpdated] = []
@@ -341,16 +353,25 @@ class Tasks:
                 # Read again: the worker may have parked the run just before.
                 row = await self.run(task_id, run_id)
             if row.outcome is None and (not row.worker_id or is_gone(row)):
-                await end_idle(self, row, "cancelled", reason, by, closed_by="system")
+                budget = await self.budget_of(row)
+                await end_idle(
+                    self,
+                    row,
+                    "cancelled",
+                    reason,
+                    by,
+                    closed_by="system",
+                    budget_micros_usd=budget,
+                )
         return await self.settled(task_id, run_id)
 
-    async def settled(self, task_id: str, run_id: str) -> RunRow:
+    async def settled(self, task_id: str, run_id: str, patience_s: float = MOMENT_S) -> RunRow:
         """A run once it has ended, or as it is after a moment."""
         row = await self.run(task_id, run_id)
         if row.outcome is None:
             following = self.journal.follow(run_id, after=row.next_sequence - 1, types=TERMINAL)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_MOMENT_S), aclosing(following) as pages:
+                async with asyncio.timeout(patience_s), aclosing(following) as pages:
                     await anext(pages, None)
         return await self.run(task_id, run_id)
 
@@ -423,9 +444,7 @@ class Tasks:
             path = origin.run.workspace_path
             spent = await chain_cost(self.journal, origin.run)
         provider, model = self._models.of(session.workspace_path, task)
-        identity = self.identity
-        if tracestate := asker.get("tracestate"):
-            identity = {**identity, "tracestate": tracestate}
+        identity = self.identity_beside(asker.get("tracestate", ""))
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,
@@ -467,22 +486,6 @@ class Tasks:
         row = row_of(state)
         self.on_queued(row, made.created, session.last_run_id is None)
         return row
-
-
-def _describe(recorder: Recorder, hidden: TaskCreated, exact: bytes) -> None:
-    """Record a task with its secrets hidden and long texts cut; the whole is sealed."""
-    sealed = recorder.seal(exact, summary="task")
-    cut = {
-        name: value[:_CUT]
-        for name in ("prompt", "system_prompt", "shell_command", "file_content")
-        if isinstance(value := getattr(hidden, name), str) and len(value) > _CUT
-    }
-    recorder.record(replace(hidden, sealed_artifact_id=sealed, **cut))
-
-
-def _told(facts: Sequence[Fact]) -> TaskCreated:
-    """The fact that describes a task, as it is stored."""
-    return next(fact for fact in facts if isinstance(fact, TaskCreated))
 
 
 def _not_told(row: RunRow, stored: Sequence[Stored], is_first: bool) -> None:

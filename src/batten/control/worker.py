@@ -16,12 +16,21 @@ from batten.agent.ending import terminal_fact
 from batten.agent.execution import Execution
 from batten.agent.halt import Halt, HandedOver
 from batten.agent.progress import Progress
-from batten.contract.errors import BattenError, Conflict, JournalError, NotFound, StoreDamaged
+from batten.contract.errors import (
+    BattenError,
+    CallerError,
+    Conflict,
+    JournalError,
+    NotFound,
+    StoreDamaged,
+)
+from batten.contract.facts import Fact
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome
 from batten.control.warm import WarmKeepers
 from batten.journal.contract import Journal, Lease, RunRow, SessionRow
 from batten.redact.redactor import Redactor
+from batten.session.last_turn import last_turn
 from batten.session.session import SESSION_HELD
 from batten.session.takeover import progress_of, queue_again
 from batten.session.worker import execute
@@ -39,6 +48,8 @@ _FIRST_AWAY_S = 0.1
 _LONGEST_AWAY_S = 5.0
 """For a run that was given up: others may have to end first."""
 
+_NO_WORKTREE = ("usage", "git_failed")
+"""Codes of a worktree that cannot be made; nothing else of a task is a matter of usage."""
 _WAITS = (SESSION_HELD, WORKTREE_BUSY)
 """Conflicts with another process that soon is done."""
 
@@ -306,6 +317,8 @@ class Worker:
 
     async def _fail(self, row: RunRow, lease: Lease, error: Exception) -> None:
         """End a run that could not be executed, with the reason."""
+        if row.workspace_mode == "worktree":
+            error = _without_flag(error)
         outcome, code = _ending_of(error)
         message = self._redact(str(error))
         if isinstance(error, JournalError):  # its own text names paths of the service
@@ -317,21 +330,31 @@ class Worker:
         by = error.by if isinstance(error, Halt) else "runtime"
         # Else its lease runs out and it is queued again, or it has an ending.
         with suppress(BattenError):
-            progress = await self._progress_of(row)
-            fact = terminal_fact(outcome, message, progress, progress.duration_ms, by=by, code=code)
-            await self._journal.append(row.run_id, [fact], fence=lease.fence)
+            progress, ending = await self._so_far(row)
+            took_ms = progress.duration_ms
+            ending.append(terminal_fact(outcome, message, progress, took_ms, by=by, code=code))
+            await self._journal.append(row.run_id, ending, fence=lease.fence)
             await self._journal.release(lease)
 
-    async def _progress_of(self, row: RunRow) -> Progress:
-        """A run's progress; none if its facts cannot be read."""
+    async def _so_far(self, row: RunRow) -> tuple[Progress, list[Fact]]:
+        """A run's progress, and what completes its turn; none if its facts cannot be read."""
         try:
-            return await progress_of(self._journal, row)
+            left = await last_turn(self._journal, row, self._opener.base.budget_micros_usd)
+            return await progress_of(self._journal, row), left
         except StoreDamaged:
-            return Progress()
+            return Progress(), []
 
     @property
     def _journal(self) -> Journal:
         return self._opener.journal
+
+
+def _without_flag(error: Exception) -> Exception:
+    """The error of a worktree that could not be made, in the words of a task."""
+    if not isinstance(error, BattenError) or error.code not in _NO_WORKTREE:
+        return error
+    problem = error.message.removeprefix("--worktree").lstrip(" :")
+    return CallerError(f"the worktree could not be made: {problem}", code="workspace_failed")
 
 
 def _ending_of(error: Exception) -> tuple[Outcome, str]:

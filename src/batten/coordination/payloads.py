@@ -83,6 +83,22 @@ class SessionCancel(Struct, frozen=True):
     cancelled_by: str = ""
 
 
+class SessionSuspend(Struct, frozen=True):
+    """Tells participants who ask for it that their session was suspended."""
+
+    reason: str = ""
+    suspended_by: str = ""
+
+
+class SessionResume(Struct, frozen=True):
+    """Tells participants who ask for it that their session goes on."""
+
+    reason: str = ""
+    resumed_by: str = ""
+    banked_ms: int = 0
+    """The time that the session gets back."""
+
+
 class WireType(Struct, frozen=True):
     """A protobuf message and the value it is read into."""
 
@@ -96,6 +112,8 @@ SESSION_START = WireType("macp.v1.core_pb2.SessionStartPayload", SessionStart)
 SIGNAL = WireType("macp.v1.core_pb2.SignalPayload", Signal)
 PROGRESS = WireType("macp.v1.core_pb2.ProgressPayload", Progress)
 SESSION_CANCEL = WireType("macp.v1.core_pb2.SessionCancelPayload", SessionCancel)
+SESSION_SUSPEND = WireType("macp.v1.core_pb2.SessionSuspendPayload", SessionSuspend)
+SESSION_RESUME = WireType("macp.v1.core_pb2.SessionResumePayload", SessionResume)
 
 
 def wire_types(module: str, **values: type[Struct]) -> Mapping[str, WireType]:

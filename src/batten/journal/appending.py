@@ -162,6 +162,7 @@ def prepare(
     known: Known | None,
     cancelled: str | None,
     started_at: str = "",
+    last_words: Sequence[Fact] = (),
     position: int,
     at: str,
     mint: Callable[[], str],
@@ -170,13 +171,12 @@ def prepare(
 
     `known` holds the rows of `needed_rows`, `cancelled` the result of `cancelled_above`,
     `started_at` the time of a run's first start if `needs_start`. An answer to a parked run's last
-    request is followed by `run.queued`, or by `run.cancelled`.
+    request is followed by `run.queued`, or by `last_words` and `run.cancelled`.
     """
     changes = Changes(known)
     folded, head, cause = run.fold, run.head, run.cause
     sequence = run.next_sequence
-    task_id = run.task_id or UNSET
-    session_id = run.session_id or UNSET
+    task_id, session_id = run.task_id or UNSET, run.session_id or UNSET
     stored: list[Stored] = []
     chains: list[bytes] = []
     while facts:
@@ -220,16 +220,20 @@ def prepare(
             chains.append(head)
             sequence += 1
             position += 1
-        facts = _after_answer(run, folded, facts, started_at) if guest else ()
+        facts = _after_answer(run, folded, facts, started_at, last_words) if guest else ()
         guest = False
     after = replace(run, next_sequence=sequence, head=head, fold=folded, cause=cause)
     return Prepared(after, stored, chains, changes)
 
 
 def _after_answer(
-    run: RunState, folded: RunFold, facts: Sequence[Fact], started_at: str
+    run: RunState,
+    folded: RunFold,
+    facts: Sequence[Fact],
+    started_at: str,
+    last_words: Sequence[Fact],
 ) -> tuple[Fact, ...]:
-    """The fact that follows a guest's facts: the last answer to a parked run queues it again.
+    """The facts that follow a guest's: the last answer to a parked run queues it again.
 
     An answer that halts the run ends it instead: no worker has to do that.
     """
@@ -238,7 +242,7 @@ def _after_answer(
         return ()
     for fact in facts:
         if _halts(fact):
-            return (_halted(folded, fact, started_at),)
+            return *last_words, _halted(folded, fact, started_at)
     return (queued_again(folded),)
 
 

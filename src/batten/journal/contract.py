@@ -250,11 +250,13 @@ class Log(Protocol):
         *,
         fence: int | None,
         bodies: Sequence[Body] = (),
+        last_words: Sequence[Fact] = (),
     ) -> Receipt[list[Stored]]:
         """Append facts in one transaction; the order of calls is the order of facts.
 
         Queued when this returns, durable once awaited. Without a fence only guest facts are taken;
-        the answer to a parked run's last request adds `run.queued`, or `run.cancelled` if it halts.
+        the answer to a parked run's last request adds `run.queued`, or `last_words` and
+        `run.cancelled` if it halts.
         """
         ...
 
@@ -330,7 +332,7 @@ class Leases(Protocol):
         """Give up the lease if the run waits for an answer, and return True.
 
         False if the last request was answered meanwhile, or a cancel requested: the worker keeps
-        the lease and continues.
+        the lease. A task that is cancelled meanwhile gets True too: it can append no more.
         """
         ...
 
@@ -371,9 +373,7 @@ class Rows(Protocol):
     async def runs(
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> list[RunRow]:
-        """Newest first; streams of kind `session` are not runs. `after` is the id of the last run
-        of the page before.
-        """
+        """Newest first, without the streams of sessions. `after` is the last id of a page."""
         ...
 
     async def session(self, session_id: str) -> SessionRow | None: ...

@@ -4,9 +4,10 @@ A store supplies a `Transaction`, runs jobs in it one after another, and makes d
 staged: all of it or nothing.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -156,10 +157,11 @@ class JournalHandle(Journal):
         *,
         fence: int | None,
         bodies: Sequence[Body] = (),
+        last_words: Sequence[Fact] = (),
     ) -> Receipt[list[Stored]]:
         facts = tuple(facts)
         return self._write().submit(
-            lambda batch: append(batch, run_id, facts, fence, bodies),
+            lambda batch: append(batch, run_id, facts, fence, bodies, last_words),
             facts,
             "" if fence is None else run_id,
         )
@@ -173,12 +175,27 @@ class JournalHandle(Journal):
         return stored
 
     def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        granted: list[Lease] = []
+
         def work(batch: Transaction) -> Lease:
+            granted.clear()  # by a transaction that failed
             run, lease = leasing.claimed(batch.run(run_id), worker_id, lease_s)
             batch.lease(run)
+            granted.append(lease)
             return lease
 
-        return self._holding(run_id, self._write().submit(work))
+        return self._claimed(run_id, self._write().submit(work), granted)
+
+    async def _claimed(
+        self, run_id: str, receipt: Awaitable[Lease], granted: Sequence[Lease]
+    ) -> Lease:
+        try:
+            return await self._holding(run_id, receipt)
+        except asyncio.CancelledError:
+            # The claim is made all the same, and nobody would know of the lease.
+            with suppress(JournalError):  # it is closed
+                self._write().submit(lambda batch: _give_back(batch, granted))
+            raise
 
     async def _holding(self, run_id: str, receipt: Awaitable[T]) -> T:
         """Count the run among those executed here once its lease is granted."""
@@ -210,7 +227,13 @@ class JournalHandle(Journal):
                 batch.lease(run)
             return run is not None
 
-        is_parked: bool = await self._write().submit(work)
+        receipt = self._write().submit(work)
+        try:
+            is_parked: bool = await receipt
+        except asyncio.CancelledError:
+            is_parked = await receipt
+            if not is_parked:
+                raise
         if is_parked:
             self._leased.discard(lease.run_id)
         return is_parked
@@ -261,23 +284,41 @@ class JournalHandle(Journal):
         return self._closed
 
 
+def _give_back(batch: Transaction, granted: Sequence[Lease]) -> None:
+    """Release a lease that was granted, unless its commit failed and another has the run."""
+    for lease in granted:
+        run = batch.find_run(lease.run_id)
+        if run is None or (run.worker_id, run.lease_until) != (lease.worker_id, lease.until):
+            return
+        if (free := leasing.released(run, lease, batch.now())) is not None:
+            batch.lease(free)
+
+
 def append(
     batch: Transaction,
     run_id: str,
     facts: Sequence[Fact],
     fence: int | None,
     bodies: Sequence[Body] = (),
+    last_words: Sequence[Fact] = (),
 ) -> list[Stored]:
     """The job of an append; without a fence it takes guest facts."""
     run = batch.run(run_id)
     if fence is not None:
         leasing.check_fence(run, fence)
-    prepared = _prepare(batch, run, facts, guest=fence is None)
+    prepared = _prepare(batch, run, facts, last_words, guest=fence is None)
     batch.stage(run, prepared, bodies)
     return prepared.stored
 
 
-def _prepare(batch: Transaction, run: RunState, facts: Sequence[Fact], *, guest: bool) -> Prepared:
+def _prepare(
+    batch: Transaction,
+    run: RunState,
+    facts: Sequence[Fact],
+    last_words: Sequence[Fact] = (),
+    *,
+    guest: bool,
+) -> Prepared:
     """Look up the rows that the rules need, and apply the rules. Stages nothing yet."""
     if appending.needs_cause(run, facts):
         run = replace(run, cause=batch.cause_of(run))
@@ -292,6 +333,7 @@ def _prepare(batch: Transaction, run: RunState, facts: Sequence[Fact], *, guest:
         known=batch.known(facts, run.session_id),
         cancelled=cancelled,
         started_at=started_at,
+        last_words=last_words,
         position=batch.next_position,
         at=batch.now(),
         mint=batch.minter.mint,

@@ -41,12 +41,12 @@ def artifact_created(
     tool_call_id: str | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> ArtifactCreated:
-    """The fact of a new artifact with this body."""
+    """The fact of a new artifact with this body; line breaks in its summary become `⏎`."""
     return ArtifactCreated(
         artifact_id=new_artifact_id(),
         kind=kind,
         size_bytes=body.size,
-        summary=summary,
+        summary="⏎".join(summary.splitlines()),
         sha256=body.sha256,
         mime_type=mime_type,
         status=status,

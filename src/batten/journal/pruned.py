@@ -60,7 +60,8 @@ class Prefix:
     def __init__(self, run: RunRow, kept: KeptBase | None, before: int) -> None:
         if before > run.next_sequence:
             raise CallerError(
-                f"run {run.run_id} has {run.next_sequence} facts: none is before {before}"
+                f"run {run.run_id} has {run.next_sequence} facts: at most those before"
+                f" {run.next_sequence} can be removed, not before {before}"
             )
         self._run = run
         self._before = before

@@ -49,7 +49,7 @@ def is_gone(run: Leased) -> bool:
 
     On this machine the clock since boot decides, which nobody sets.
     """
-    if _is_dead(run.worker_id):
+    if is_dead(run.worker_id):
         return True
     if run.lease_boot_ms and _process(run.worker_id) is not None:
         return run.lease_boot_ms <= boot_ms()
@@ -75,7 +75,7 @@ def has_exited(run: RunRow) -> bool:
     """Whether the process of an abandoned run's worker is known to be dead; else it was not heard
     of.
     """
-    return not run.worker_id or _is_dead(run.worker_id)
+    return not run.worker_id or is_dead(run.worker_id)
 
 
 def process_of(worker_id: str) -> int | None:
@@ -84,7 +84,7 @@ def process_of(worker_id: str) -> int | None:
     return None if process is None else process[0]
 
 
-def _is_dead(worker_id: str) -> bool:
+def is_dead(worker_id: str) -> bool:
     """Whether the process is known to be dead; False for a worker on another machine."""
     process = _process(worker_id)
     if process is None:

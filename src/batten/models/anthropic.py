@@ -10,10 +10,10 @@ from msgspec import Struct
 from batten.contract.conversation import Block, Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import parse_address
-from batten.models.contract import Done, ModelEvent, ModelRequest
+from batten.models.contract import WINDOW_FULL, Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
-from batten.models.message_builder import MessageBuilder, Part, count
+from batten.models.message_builder import MessageBuilder, Part, Tokens, count
 from batten.models.schemas import closed_schema
 from batten.models.spelling import Spelling
 
@@ -28,7 +28,7 @@ _STOPS: dict[str, StopReason] = {
     "end_turn": "end_turn",
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
-    "model_context_window_exceeded": "max_tokens",
+    WINDOW_FULL: "max_tokens",
     "stop_sequence": "stop_sequence",
     "refusal": "refusal",
 }
@@ -180,10 +180,10 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
+    cache_creation_input_tokens: Tokens = None
+    cache_read_input_tokens: Tokens = None
 
 
 class _Message(Struct):

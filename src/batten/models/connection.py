@@ -198,6 +198,11 @@ class Connection(asyncio.Protocol):
         )
 
     @property
+    def begun(self) -> Response | None:
+        """The response whose headers are complete, also if what follows them is broken."""
+        return self._response if self._response is not None and self._response.begun else None
+
+    @property
     def alive(self) -> bool:
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
@@ -208,6 +213,7 @@ class Connection(asyncio.Protocol):
         self._silent = True
         response = self._response = Response(self, self._provider)
         self._parser = httptools.HttpResponseParser(response)
+        self.hold(False)
         self._transport.write(data)
         until = self._loop.time() + patience_s
         message = f"did not begin to answer for {patience_s:.3g} s"

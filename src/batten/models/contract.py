@@ -68,6 +68,10 @@ class BlockDone(Struct, frozen=True, tag="block_done"):
     content: Text | Thinking | ToolCall
 
 
+WINDOW_FULL = "model_context_window_exceeded"
+"""The note of an answer cut off where the context window ended, before its own limit."""
+
+
 class Done(Struct, frozen=True, tag="done"):
     """The message is complete."""
 
@@ -77,7 +81,7 @@ class Done(Struct, frozen=True, tag="done"):
     model: str = ""
     """The model that answered, if the provider names it."""
     note: str = ""
-    """The provider's explanation of a refusal or a filter."""
+    """The provider's explanation of a refusal or a filter; or `WINDOW_FULL`."""
     upstream: str = ""
     """The provider that answered, if a gateway names it."""
 

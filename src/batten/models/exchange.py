@@ -13,13 +13,14 @@ import msgspec
 
 from batten.contract.errors import PeerError
 from batten.contract.facts.assistant import Usage
-from batten.contract.tracing import current_traceparent
+from batten.contract.surrogates import decode_lone
+from batten.contract.tracing import trace_context
 from batten.models.address import Address
+from batten.models.connection import Response
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.faults import broken, fault, from_answer, holds_error
+from batten.models.faults import broken, error_in, fault, from_answer, from_event
 from batten.models.http import HttpClient, Timeouts
 from batten.models.sse import Decoder, SseDecoder
-from batten.models.surrogates import decode_lone
 
 if TYPE_CHECKING:
     from batten.models.pricing import Price
@@ -107,17 +108,17 @@ class HttpModel:
         until = asyncio.get_running_loop().time() + self._client.timeouts.total_s
         body = self._encoder.encode(dialect.body(request))
         target = dialect.target(request.model)
-        headers = dialect.headers
-        if span := current_traceparent.get():
-            headers = {**headers, "traceparent": span}
+        headers = {**dialect.headers, **trace_context()}
         async with self._client.post(target, headers, body) as response:
             kind = response.headers.get("content-type", "")
             if response.status != 200 or kind.startswith("application/json"):
                 error_body = await response.read(_MAX_ERROR_BODY, idle_s)
-                if response.status == 200 and not holds_error(error_body):
+                if response.status != 200:
+                    raise from_answer(self.provider, response.status, response.headers, error_body)
+                error = error_in(error_body)
+                if error is None:
                     raise broken(self.provider, "the answer is one JSON object, not a stream")
-                status = 500 if response.status == 200 else response.status
-                raise from_answer(self.provider, status, response.headers, error_body)
+                raise from_event(self.provider, error)
             decoder, reader = dialect.decoder(), dialect.reader()
             begun = done = False
             try:
@@ -145,9 +146,10 @@ class HttpModel:
                 usage = None if done or request.report is None else reader.reported()
                 if usage is not None and request.report is not None:
                     request.report(usage)
-            # A stream with an answer in it was cut; one without speaks another protocol.
-            code = "model_unreachable" if begun else "model_protocol"
-            raise fault(self.provider, code, "the stream ended before the answer did")
+            if begun:
+                cut = "the stream ended before the answer did"
+                raise fault(self.provider, "model_unreachable", cut)
+            raise fault(self.provider, "model_protocol", _no_answer(response))
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -158,6 +160,19 @@ def _rest(decoder: Decoder, reader: Reader) -> Iterator[ModelEvent]:
     for payload in decoder.finish():
         yield from reader.read(payload)
     yield from reader.finish()
+
+
+def _no_answer(response: Response) -> str:
+    """Why a response of status 200 had no event in it, as far as its headers tell."""
+    if not response.taken:
+        return "the answer is empty"
+    encoding = response.headers.get("content-encoding", "identity")[:100]
+    if encoding != "identity":
+        return f"the answer is compressed ({encoding}), which was not asked for"
+    kind = response.headers.get("content-type", "").partition(";")[0].strip()[:100]
+    if kind in ("", "text/event-stream"):
+        return "the stream ended before the answer did"
+    return f"the answer is {kind}, not a stream of events; is the base address that of the API?"
 
 
 def _only_keeps_alive(payload: bytes) -> bool:

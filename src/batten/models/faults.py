@@ -165,10 +165,11 @@ def from_event(provider: str, error: object) -> ProviderError:
     )
 
 
-def holds_error(body: bytes) -> bool:
-    """Whether a JSON response in place of a stream reports an error."""
-    kinds, words, _ = _read_error(_loads(body))
-    return bool(kinds or words)
+def error_in(body: bytes) -> object | None:
+    """The error that a JSON response in place of a stream reports; None if it reports none."""
+    answer = _first(_loads(body))
+    kinds, words, _ = _read_error(answer)
+    return cast("dict[str, object]", answer)["error"] if kinds or words else None
 
 
 def _named(
@@ -217,8 +218,7 @@ def _loads(body: bytes) -> object:
 
 def _read_error(answer: object) -> tuple[list[str], str, float | None]:
     """Kinds (most specific first), message and delay of an error object of any provider."""
-    if isinstance(answer, list) and answer:
-        answer = cast("list[object]", answer)[0]
+    answer = _first(answer)
     if not isinstance(answer, dict):
         return [], "", None
     error = cast("dict[str, Any]", answer).get("error")
@@ -232,6 +232,14 @@ def _read_error(answer: object) -> tuple[list[str], str, float | None]:
     ]
     words = fields.get("message")
     return kinds, words if isinstance(words, str) else "", _delay_of(fields.get("details"))
+
+
+def _first(answer: object) -> object:
+    """Google wraps an error in a list."""
+    if not isinstance(answer, list):
+        return answer
+    entries = cast("list[object]", answer)
+    return entries[0] if entries else None
 
 
 def _delay_of(details: object) -> float | None:

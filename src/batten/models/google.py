@@ -18,7 +18,7 @@ from batten.models.address import Address, parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
-from batten.models.message_builder import MessageBuilder, count
+from batten.models.message_builder import MessageBuilder, Tokens, count
 
 PROVIDER = "google"
 _NO_SIGNATURE = "skip_thought_signature_validator"
@@ -32,6 +32,7 @@ _STOPS: dict[str, StopReason] = {
     "BLOCKLIST": "filtered",
     "PROHIBITED_CONTENT": "filtered",
     "SPII": "filtered",
+    "LANGUAGE": "filtered",
     "IMAGE_SAFETY": "filtered",
 }
 
@@ -161,11 +162,11 @@ class _Candidate(Struct, rename="camel"):
 
 
 class _Usage(Struct, rename="camel"):
-    prompt_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
+    prompt_token_count: Tokens = None
+    tool_use_prompt_token_count: Tokens = None
+    cached_content_token_count: Tokens = None
+    candidates_token_count: Tokens = None
+    thoughts_token_count: Tokens = None
 
 
 class _Feedback(Struct, rename="camel"):
@@ -240,7 +241,7 @@ class GoogleReader(Reader):
         yield from self._builder.end_all()
         if self._finish in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
             raise broken(PROVIDER, f"the model wrote a call that cannot be read ({self._finish})")
-        reason = _STOPS.get(self._finish, "other")
+        reason = _STOPS.get(self._finish, "aborted")  # only STOP is a whole answer
         if reason == "end_turn" and self._builder.has_calls():
             reason = "tool_use"
         note = self._note or ("" if reason in ("end_turn", "tool_use") else self._finish)

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from batten.contract.conversation import Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
+from batten.contract.surrogates import decode_lone, paired
 from batten.models.contract import BlockDone, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batten.models.faults import broken
-from batten.models.surrogates import decode_lone, paired
 
 MAX_ANSWER = 64 * 1024 * 1024
 """Limit in characters of one answer; a longer one means a faulty server."""
@@ -151,7 +151,7 @@ class MessageBuilder:
 
 
 def _tool_call(call_id: str, name: str, arguments: str) -> ToolCall:
-    if not arguments.strip():
+    if arguments.strip() in ("", "null"):  # two spellings of a call without arguments
         return ToolCall(call_id, name, {})
     try:
         value: object = msgspec.json.decode(arguments)
@@ -168,6 +168,14 @@ def _cut(text: str) -> tuple[str, str]:
     return paired(text.removesuffix(high)) if high else paired(text), high
 
 
-def count(tokens: int | None) -> int:
-    """Clamp a provider's token count to the range of the ledger."""
-    return min(max(tokens or 0, 0), _MOST_TOKENS)
+Tokens = Any
+"""A token count as a provider wrote it. Not checked while decoding: an answer that was paid for is
+not given up because of its bill.
+"""
+
+
+def count(tokens: Tokens) -> int:
+    """Clamp a provider's token count to the range of the ledger; what is no number counts as 0."""
+    if type(tokens) is int:
+        return min(max(tokens, 0), _MOST_TOKENS)
+    return round(min(max(tokens, 0.0), _MOST_TOKENS)) if type(tokens) is float else 0

@@ -12,7 +12,7 @@ from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import from_event
-from batten.models.message_builder import MessageBuilder, count
+from batten.models.message_builder import MessageBuilder, Tokens, count
 from batten.models.openai_wire import functions
 from batten.models.spelling import Spelling
 from batten.models.sse import NdjsonDecoder
@@ -115,8 +115,8 @@ class _Line(Struct):
     message: _Message | None = None
     done: bool = False
     done_reason: str | None = None
-    prompt_eval_count: int | None = None
-    eval_count: int | None = None
+    prompt_eval_count: Tokens = None
+    eval_count: Tokens = None
     error: Any = None
 
 

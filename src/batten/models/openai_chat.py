@@ -16,7 +16,7 @@ from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
-from batten.models.message_builder import MessageBuilder, Part, count
+from batten.models.message_builder import MessageBuilder, Part, Tokens, count
 from batten.models.openai_wire import arguments, data_url, effort, functions, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
@@ -140,8 +140,25 @@ class _Call(Struct):
     function: _Function | None = None
 
 
+class _Thought(Struct):
+    text: str | None = None
+
+
+class _ContentPart(Struct):
+    """Of an answer in parts. Parts of other types, such as references, are passed over."""
+
+    type: str
+    text: str | None = None
+    thinking: str | list[_Thought] | None = None
+
+    def thought(self) -> str:
+        if isinstance(self.thinking, list):
+            return "".join(piece.text or "" for piece in self.thinking)
+        return self.thinking or ""
+
+
 class _Delta(Struct):
-    content: str | None = None
+    content: str | list[_ContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
@@ -155,17 +172,17 @@ class _Choice(Struct):
 
 
 class _PromptDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: Tokens = None
+    cache_write_tokens: Tokens = None
 
 
 class _CompletionDetails(Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Tokens = None
 
 
 class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens = None
+    completion_tokens: Tokens = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
 
@@ -219,18 +236,33 @@ class ChatReader(Reader):
         return self._done() if self._finish is not None else ()
 
     def _grow(self, delta: _Delta) -> Iterable[ModelEvent]:
-        builder = self._builder
-        thought = delta.reasoning_content or delta.reasoning
-        if thought:
-            self._thinking = self._thinking or builder.begin("thinking")
-            yield builder.grow(self._thinking, thought)
-        text = (delta.content or "") + (delta.refusal or "")
-        if text:
-            self._refusal += delta.refusal or ""
-            self._text = self._text or builder.begin("text")
-            yield builder.grow(self._text, text)
+        yield from self._think(delta.reasoning_content or delta.reasoning)
+        if isinstance(delta.content, list):
+            # As models of Mistral that think write.
+            for part in delta.content:
+                yield from self._grow_part(part)
+        else:
+            yield from self._say(delta.content)
+        self._refusal += delta.refusal or ""
+        yield from self._say(delta.refusal)
         for call in delta.tool_calls or ():
             yield from self._grow_call(call)
+
+    def _grow_part(self, part: _ContentPart) -> Iterable[ModelEvent]:
+        if part.type == "thinking":
+            yield from self._think(part.thought())
+        elif part.type == "text":
+            yield from self._say(part.text)
+
+    def _think(self, thought: str | None) -> Iterable[ModelEvent]:
+        if thought:
+            self._thinking = self._thinking or self._builder.begin("thinking")
+            yield self._builder.grow(self._thinking, thought)
+
+    def _say(self, text: str | None) -> Iterable[ModelEvent]:
+        if text:
+            self._text = self._text or self._builder.begin("text")
+            yield self._builder.grow(self._text, text)
 
     def _grow_call(self, call: _Call) -> Iterable[ModelEvent]:
         function = call.function or _Function()
@@ -240,8 +272,9 @@ class ChatReader(Reader):
             part = self._builder.begin_call(call.id or "", function.name or "")
             self._calls[index] = part
             self._given_ids[index] = call.id or ""
-        if not part.name and function.name:
-            self._builder.name(part, function.name)
+        elif function.name and function.name != part.name:
+            # A piece of the name; some servers repeat it whole with each piece of a call.
+            self._builder.name(part, part.name + function.name)
         fragment: object = function.arguments
         if fragment is not None and not isinstance(fragment, str):
             # Some servers send the arguments as an object instead of as text.

@@ -15,7 +15,7 @@ from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
-from batten.models.message_builder import MessageBuilder, Part, count
+from batten.models.message_builder import MessageBuilder, Part, Tokens, count
 from batten.models.openai_wire import arguments, data_url, effort, function, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
@@ -121,16 +121,16 @@ def _result(block: ToolResult) -> dict[str, Any]:
 
 
 class _InputDetails(Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Tokens = None
 
 
 class _OutputDetails(Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Tokens = None
 
 
 class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
     input_tokens_details: _InputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
 
@@ -288,7 +288,7 @@ class ResponsesReader(Reader):
             why = (details.reason if details is not None else None) or "incomplete"
             if why == "max_output_tokens":
                 return "max_tokens", ""
-            return ("filtered" if why == "content_filter" else "other"), why
+            return ("filtered" if why == "content_filter" else "aborted"), why
         if self._refusal:
             return "refusal", self._refusal
         return ("tool_use" if self._builder.has_calls() else "end_turn"), ""

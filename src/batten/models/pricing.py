@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from batten.contract.errors import CallerError
 from batten.contract.facts.assistant import Usage
@@ -37,6 +38,11 @@ class Price(Struct, frozen=True):
     """The date of the data; empty for models that are free."""
     tiers: tuple[tuple[int, Rates], ...] = ()
     """Above this number of input tokens, all tokens cost these rates; ascending."""
+
+    @property
+    def is_free(self) -> bool:
+        rates = (self.rates, *(dearer for _, dearer in self.tiers))
+        return not any(any(astuple(one)) for one in rates)
 
 
 FREE = Price(Rates(0, 0, 0, 0), "")
@@ -118,9 +124,14 @@ class PriceTable:
         )
 
 
+def costs_nothing(provider: str) -> bool:
+    """Whether no model of a provider costs anything."""
+    return provider in _FREE
+
+
 def price(provider: str, model: str, environ: Mapping[str, str]) -> Price | None:
     """The price of a model, or None if it is not listed. `BATTEN_PRICES` takes precedence."""
-    if provider in _FREE:
+    if costs_nothing(provider):
         return FREE
     found = (table.price(provider, model) for table in _tables(environ))
     return next((one for one in found if one is not None), None)
@@ -131,13 +142,23 @@ def prices_as_of(environ: Mapping[str, str]) -> str:
     return _tables(environ)[0].as_of
 
 
+def check_own_prices(environ: Mapping[str, str]) -> None:
+    """Raise `CallerError` for a file in `BATTEN_PRICES` that is none, before a run needs it."""
+    if own := environ.get("BATTEN_PRICES", ""):
+        _load(own)
+
+
 def context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int:
     """The known limit of tokens for a request and its answer together, or the default."""
+    return known_context_tokens(provider, model, environ) or DEFAULT_CONTEXT_TOKENS
+
+
+def known_context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int | None:
     for table in _tables(environ):
         row = table.find(provider, model)
         if row is not None and row.context_tokens:
             return row.context_tokens
-    return DEFAULT_CONTEXT_TOKENS
+    return None
 
 
 def rows(provider: str, environ: Mapping[str, str]) -> list[Row]:
@@ -159,6 +180,16 @@ def cost_micros(price: Price, usage: Usage) -> int:
         + usage.output_tokens * rates.output
     )
     return (picodollars + _MILLION // 2) // _MILLION
+
+
+def call_cost(price: Price | None, usage: Usage) -> int | None:
+    """The cost of a call in micro-dollars; None if it is unknown.
+
+    That is so without a price, and if the provider reported no tokens: every request has some.
+    """
+    if price is None or (usage == Usage() and not price.is_free):
+        return None
+    return cost_micros(price, usage)
 
 
 def _rates(values: list[Any]) -> Rates:

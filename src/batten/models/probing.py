@@ -35,8 +35,7 @@ class Probe(Struct, frozen=True):
 async def probe(provider: str, environ: Mapping[str, str], timeout_s: float) -> Probe:
     """Raises `CallerError` if something is not configured, `ProviderError` without an answer."""
     timeouts = Timeouts(timeout_s, timeout_s, timeout_s, timeout_s)
-    model = open_model(f"{provider}/any", environ, timeouts=timeouts)
-    assert isinstance(model, HttpModel)
+    model = _http_model(provider, environ, timeouts)
     target = _listing(model.dialect.target(""))
     client = HttpClient(provider, environ, timeouts)
     begun = time.monotonic()
@@ -52,6 +51,19 @@ async def probe(provider: str, environ: Mapping[str, str], timeout_s: float) -> 
     finally:
         await client.aclose()
         await model.aclose()
+
+
+def check_configured(provider: str, environ: Mapping[str, str]) -> None:
+    """Raises `CallerError` if a key or the address is missing or wrong; connects to nothing."""
+    _http_model(provider, environ).dialect.target("")
+
+
+def _http_model(
+    provider: str, environ: Mapping[str, str], timeouts: Timeouts | None = None
+) -> HttpModel:
+    model = open_model(f"{provider}/any", environ, timeouts=timeouts)
+    assert isinstance(model, HttpModel)
+    return model
 
 
 def _listing(target: Address) -> Address:

@@ -46,6 +46,8 @@ class RecordedResults:
         self._recording = os.path.realpath(recording)
         self._endings: dict[str, tuple[str, str]] = {}
         """Ending and output of calls, by id."""
+        self._begun: set[str] = set()
+        """Calls that were allowed to start, by id."""
         self._exit_codes: dict[str, int] = {}
         self._files: dict[str, None] = {}
         """That the run changed."""
@@ -59,6 +61,8 @@ class RecordedResults:
             case facts.UserMessage(turn_index=0):
                 self.prompts.append(fact.text)
                 self.outcome = None
+            case facts.ToolStarted():
+                self._begun.add(fact.tool_call_id)
             case facts.ToolShellExited():
                 self._exit_codes[fact.tool_call_id] = fact.exit_code
             case facts.ToolEditProposed() | facts.ToolFileWriteProposed():
@@ -83,19 +87,28 @@ class RecordedResults:
             paths = (named.file_path, *(edit.file_path for edit in named.edits))
             self._files |= dict.fromkeys(path for path in paths if path)
 
+    def stop(self, call_id: str) -> None:
+        """Forget how a call ended that was cancelled or out of time together with its run."""
+        if call_id in self._endings and self._endings[call_id][0] in ("timed_out", "cancelled"):
+            del self._endings[call_id]
+            self._exit_codes.pop(call_id, None)
+
     def result(self, call_id: str) -> SeenResult | None:
-        """How a call ended; None if it has not."""
-        if call_id not in self._endings:
-            return None
-        ending, output = self._endings[call_id]
+        """How a call ended; None if it works, or was stopped together with its run."""
+        ending, output = self._endings.get(call_id, ("cancelled", ""))
+        if ending == "cancelled":
+            # Its approval was pending, perhaps: a replay, which allows every call, must not run it.
+            was_kept_back = self.outcome is not None and call_id not in self._begun
+            return SeenResult(ending="denied") if was_kept_back else None
         code = self._exit_codes.get(call_id)
         return SeenResult(ending=ending, exit_code=code, output=output[:_LONGEST_OUTPUT] or None)
 
-    def assertions(self) -> Iterator[Assertion]:
-        """On the outcome, the exit codes and the files; none while a run works."""
+    def assertions(self, outcome: Outcome) -> Iterator[Assertion]:
+        """On the outcome of a replay, the exit codes and the files; none while a run works."""
         if self.outcome is None:
             return
-        yield Assertion(id="outcome", kind="outcome", outcome=self.outcome)
+        note = None if self.outcome == outcome else f"the recorded run ended in {self.outcome}"
+        yield Assertion(id="outcome", kind="outcome", outcome=outcome, note=note)
         for call_id, code in self._exit_codes.items():
             yield Assertion(
                 id=f"exit:{call_id}", kind="exit_code", tool_call_id=call_id, exit_code=code

@@ -1,7 +1,9 @@
 """Writes a scenario file from a live run, so that the run can be replayed and compared.
 
 The file is complete after every message; the end of a run adds what was seen: how calls ended, and
-assertions on the outcome, exit codes and files. Thinking is left out: scenarios cannot express it.
+assertions on the outcome, exit codes and files. What stopped a run from outside, such as a limit or
+an interrupt, is not in the script: a replay of that run completes after its last message. Thinking
+is left out: scenarios cannot express it.
 """
 
 import os
@@ -14,6 +16,7 @@ from batten.contract.conversation import Message, Text, ToolCall
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
 from batten.contract.facts import TERMINAL, Fact
+from batten.contract.outcomes import Outcome
 from batten.models import scenario as script
 from batten.models.recorded_results import RecordedResults
 
@@ -47,6 +50,8 @@ class ScenarioRecorder:
         self._recorded_at = recorded_at or timestamp()
         self._tools: dict[str, None] = {}
         self._frames: list[script.Frame] = []
+        self._earlier = 0
+        """Frames of the runs before this one."""
         self._warn = warn
         try:
             self._results = RecordedResults(workspace, path)
@@ -80,7 +85,10 @@ class ScenarioRecorder:
     def take(self, fact: Fact) -> None:
         """Take a fact of the run; its last one completes a file with messages."""
         self._results.take(fact)
-        if self._results.outcome is None or fact.type not in TERMINAL or not self._frames:
+        if fact.type not in TERMINAL:
+            return
+        self._end_run()
+        if not self._frames:
             return
         try:
             self._write(script.encode(self.scenario()))
@@ -100,9 +108,36 @@ class ScenarioRecorder:
                 tools_expected=tuple(self._tools),
             ),
             frames=tuple(map(self._with_results, self._frames)),
-            assertions=tuple(map(self._clean, self._results.assertions())),
+            assertions=tuple(map(self._clean, self._results.assertions(self._outcome()))),
             prompts=tuple(map(self._redactor.text, self._results.prompts)),
         )
+
+    def _end_run(self) -> None:
+        """Give a run as many messages as its prompt has in a replay."""
+        outcome = self._results.outcome
+        if len(self._frames) == self._earlier:
+            del self._results.prompts[-1:]  # it would be given the answer to the next one
+        elif outcome != "loop" and not isinstance(self._last(), script.Fail | script.End):
+            frame = self._frames[-1]
+            for statement in frame.statements:
+                if isinstance(statement, script.CallTool) and statement.id is not None:
+                    self._results.stop(statement.id)
+            end = script.End(reason="complete")
+            self._frames[-1] = replace(frame, statements=(*frame.statements, end))
+        self._earlier = len(self._frames)
+
+    def _outcome(self) -> Outcome:
+        """How a replay of the last run ends."""
+        if self._results.outcome == "loop":
+            return "loop"
+        match self._last():
+            case script.Fail() | script.End(reason="limit_exceeded" | "aborted"):
+                return "model_error"
+            case _:
+                return "completed"
+
+    def _last(self) -> script.Statement | None:
+        return self._frames[-1].statements[-1] if self._frames else None
 
     def _with_results(self, frame: script.Frame) -> script.Frame:
         return replace(frame, statements=tuple(map(self._with_result, frame.statements)))
@@ -111,7 +146,7 @@ class ScenarioRecorder:
         if not isinstance(statement, script.CallTool) or statement.id is None:
             return statement
         seen = self._results.result(statement.id)
-        if seen is None or seen.ending == "cancelled":
+        if seen is None:
             return statement
         expected: script.ExpectedResult = "success" if seen.ending == "completed" else "error"
         return replace(statement, expected_result=expected, result=seen)

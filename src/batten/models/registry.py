@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from batten.contract.errors import CallerError, NoCredentials, UnknownModel
 from batten.models.contract import Model
+from batten.models.scenario_place import check_place
 
 if TYPE_CHECKING:
     from batten.models.http import Timeouts
@@ -128,7 +129,18 @@ def split_name(name: str, also: Collection[str] = ()) -> tuple[str, str]:
             f"no model {name!r}; a model is named PROVIDER/MODEL, where PROVIDER is one of "
             f"{', '.join(known)}, for example anthropic/claude-sonnet-4-5"
         )
+    if provider == "scripted":
+        check_place(model)
     return provider, model
+
+
+def provider_named(name: str, also: Collection[str] = ()) -> str:
+    """A provider's own name; `also` are providers of other packages. Raises if there is none."""
+    provider = full_provider(name)
+    if provider not in (*PROVIDERS, *also):
+        known = ", ".join((*PROVIDERS, *also))
+        raise UnknownModel(f"no provider is named {name!r}; there are: {known}")
+    return provider
 
 
 def full_provider(name: str) -> str:
@@ -139,6 +151,12 @@ def full_provider(name: str) -> str:
 def is_known(provider: str) -> bool:
     """Whether a provider is one of our own, by any of its names."""
     return full_provider(provider) in PROVIDERS
+
+
+def says_provider(name: str) -> bool:
+    """Whether a model's name begins with one of our own providers."""
+    provider, slash, _ = name.partition("/")
+    return bool(slash) and is_known(provider)
 
 
 def priced_name(name: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from batten.contract.errors import CallerError, NotFound
 from batten.contract.outcomes import ENDINGS
+from batten.models.scenario_place import check_place
 
 SCENARIO_SCHEMA = "evalops.maestro.scripted-scenario.v1"
 MAX_SCENARIO_BYTES = 64 * 1024 * 1024
@@ -61,7 +62,7 @@ class SeenResult(_Wire, frozen=True, kw_only=True):
     """How a call ended when the scenario was recorded."""
 
     ending: str
-    """`completed`, `failed`, `cancelled`, `timed_out`, or `denied` if it never began."""
+    """`completed`, `failed`, `timed_out`, or `denied` if it was never allowed to begin."""
     exit_code: int | None = None
     output: str | None = None
     """The beginning of the text that the model received; for people, it is not compared."""
@@ -163,6 +164,7 @@ def call_id(scenario: Scenario, frame: int, number: int) -> str:
 
 def load(path: str) -> Scenario:
     """Read and check a scenario file; `CallerError` names the file, the place and the remedy."""
+    check_place(path)
     try:
         # Checked before it is opened: opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):

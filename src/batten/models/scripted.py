@@ -36,6 +36,9 @@ _CONTEXT_TOKENS = 1_000_000_000
 _WORD = re.compile(r"\s{1,64}|\S{1,64}\s{0,64}")
 _WORDS_PER_DELTA = 4
 
+_LONGEST_REASON = 500
+"""Characters of a result that is not the expected one."""
+
 _STOP_REASONS: dict[str, StopReason] = {
     "complete": "end_turn",
     "limit_exceeded": "max_tokens",
@@ -167,11 +170,11 @@ class ScriptedModel:
 
     def _check_results(self, index: int, messages: tuple[Message, ...]) -> None:
         """Raise if the tools of a played frame did not end as the script expects."""
-        ended: dict[tuple[str, str], bool] = {}
+        ended: dict[tuple[str, str], ToolResult] = {}
         for message in messages:
             for block in message.blocks:
                 if isinstance(block, ToolResult):
-                    ended[block.call_id, self._canonical(block.name)] = block.is_error
+                    ended[block.call_id, self._canonical(block.name)] = block
         for number, statement in self.scenario.frames[index].played():
             if not isinstance(statement, script.CallTool) or statement.expected_result in (
                 None,
@@ -179,19 +182,25 @@ class ScriptedModel:
             ):
                 continue
             call = script.call_id(self.scenario, index, number)
-            is_error = ended.get((call, self._canonical(statement.tool)))
-            actual = "no result" if is_error is None else "error" if is_error else "success"
+            result = ended.get((call, self._canonical(statement.tool)))
+            actual = "no result" if result is None else "error" if result.is_error else "success"
             if actual != statement.expected_result:
                 raise ProviderError(
                     f"frames[{index}].statements[{number}] of scenario {self.scenario.id}: "
                     f"{statement.tool} ({call}) should have ended in "
-                    f"{statement.expected_result}, but there is {actual}",
+                    f"{statement.expected_result}, but there is {actual}{_reason(result)}",
                     code="scenario_mismatch",
                     provider=PROVIDER,
                 )
 
     def _canonical(self, tool: str) -> str:
         return self._aliases.get(tool, tool)
+
+
+def _reason(result: ToolResult | None) -> str:
+    if result is None or not result.output:
+        return ""
+    return f": {result.output.removeprefix('Error: ')[:_LONGEST_REASON]}"
 
 
 def _pieces(statement: script.SayText) -> Iterator[str]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from batten.contract.depth import is_too_deep
 from batten.contract.envelope import on_one_line
+from batten.contract.surrogates import decode_lone
 
 Fault = Literal["too_long", "not_utf8", "too_deep", "not_json", "not_an_object"]
 
@@ -32,14 +33,12 @@ _HEAD = 1 << 16
 def read(line: bytes) -> dict[str, Any] | Malformed:
     """The object in a line."""
     try:
-        value: object = msgspec.json.decode(line)
+        value = decode(line)
     except RecursionError:
         return _too_deep(members_of(line[:_HEAD]))
-    except (msgspec.DecodeError, ValueError) as error:
-        try:
-            line.decode()
-        except UnicodeDecodeError as undecodable:
-            return Malformed("not_utf8", f"the line is not UTF-8 text: {undecodable.reason}")
+    except UnicodeDecodeError as undecodable:
+        return Malformed("not_utf8", f"the line is not UTF-8 text: {undecodable.reason}")
+    except ValueError as error:
         return Malformed("not_json", f"the line is not JSON: {error}")
     if not isinstance(value, dict):
         return Malformed("not_an_object", "the line is not a JSON object")
@@ -50,6 +49,23 @@ def read(line: bytes) -> dict[str, Any] | Malformed:
             {name: None if isinstance(one, dict | list) else one for name, one in message.items()}
         )
     return message
+
+
+def decode(line: bytes) -> object:
+    """The value in a line. Raises `ValueError`, for bytes that are not UTF-8 `UnicodeDecodeError`,
+    and `RecursionError`.
+
+    Half of a character, as of an emoji that a client cut, is replaced: it is valid JSON, and the
+    sender of a request that cannot be read waits for an answer to its id.
+    """
+    try:
+        value: object = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError):
+        line.decode()
+        value = decode_lone(line)
+        if value is None:
+            raise
+    return value
 
 
 def _too_deep(members: dict[str, Any]) -> Malformed:

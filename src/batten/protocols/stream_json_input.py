@@ -6,13 +6,13 @@ error.
 
 from typing import Any, cast
 
-import msgspec
-
 from batten.contract.commands import Command, Interrupt, Prompt
 from batten.contract.errors import CallerError
+from batten.protocols.json_line import decode
 
 _LONGEST = 40
 _EXAMPLE = '{"type":"user","content":"…"}'
+_INTERRUPT = '{"type":"control","subtype":"interrupt"}'
 
 
 class InputError(CallerError):
@@ -26,21 +26,25 @@ def read_line(line: bytes, number: int) -> Command | None:
     if not line.strip():
         return None
     try:
-        frame: object = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        frame = decode(line)
+    except RecursionError as error:
+        raise _wrong(number, "is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise _wrong(number, f"is not UTF-8 text: {error.reason}") from error
+    except ValueError as error:
         raise _wrong(number, f"is not JSON: {error}") from error
     if not isinstance(frame, dict):
         raise _wrong(number, f"is not an object; write {_EXAMPLE}")
     fields = cast("dict[str, Any]", frame)
     match fields.get("type"):
         case "user":
-            _only(fields, {"type", "content"}, number)
+            _only(fields, {"type", "content"}, number, _EXAMPLE)
             text = _text(fields, number)
             if not text.strip():
                 raise _wrong(number, "has a message without text")
             return Prompt(text=text)
         case "control":
-            _only(fields, {"type", "subtype"}, number)
+            _only(fields, {"type", "subtype"}, number, _INTERRUPT)
             if fields.get("subtype") != "interrupt":
                 raise _wrong(number, 'has no known subtype; the one there is is "interrupt"')
             return Interrupt()
@@ -51,10 +55,10 @@ def read_line(line: bytes, number: int) -> Command | None:
             raise _wrong(number, f'{kind}; types are "user" and "control"')
 
 
-def _only(fields: dict[str, Any], known: set[str], number: int) -> None:
+def _only(fields: dict[str, Any], known: set[str], number: int, example: str) -> None:
     extra = sorted(fields.keys() - known)
     if extra:
-        raise _wrong(number, f"has the unknown field {extra[0][:_LONGEST]!r}; write {_EXAMPLE}")
+        raise _wrong(number, f"has the unknown field {extra[0][:_LONGEST]!r}; write {example}")
 
 
 def _text(fields: dict[str, Any], number: int) -> str:
@@ -71,7 +75,7 @@ def _block(block: object, number: int) -> str:
     if isinstance(block, dict):
         fields = cast("dict[str, Any]", block)
         if fields.get("type") == "text" and isinstance(fields.get("text"), str):
-            _only(fields, {"type", "text"}, number)
+            _only(fields, {"type", "text"}, number, _EXAMPLE)
             return str(fields["text"])
     raise _wrong(number, 'has a block that is not {"type":"text","text":"…"}')
 

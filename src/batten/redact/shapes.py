@@ -118,7 +118,10 @@ _ESCAPE = (
     r"|(?<=\[[mK])|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=[\[;][0-9]{3}m)"
 )
 """Behind a letter that ends an escape: of a line end in JSON, of a URL, of a terminal's colour."""
-_APART = f"(?:(?<![A-Za-z0-9])|{_ESCAPE})"
+_APART = f"(?:(?<![A-Za-z0-9])|{_ESCAPE}|(?<=[A-Za-z0-9]{{6}}))"
+"""Also right behind a longer word: that of a token before it, if files without a line end are
+shown one after another. No ordinary word of that length ends so and goes on as such a token does.
+"""
 _ALONE = f"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})"
 """The beginning of a format: no part of a longer word."""
 

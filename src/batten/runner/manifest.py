@@ -64,9 +64,14 @@ def with_digest(manifest: SnapshotManifest) -> SnapshotManifest:
 
 def digest(content: bytes) -> str:
     """The SHA-256 of the fields of a manifest, without its own; order and layout do not count."""
-    fields = _READER.decode(content)
+    fields = fields_of(content)
     fields.pop("manifest_sha256", None)
     return sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+def fields_of(content: bytes) -> dict[str, Any]:
+    """The fields of a manifest, whoever wrote it or passed it on."""
+    return _READER.decode(content)
 
 
 def _number(text: str) -> float:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
@@ -17,7 +17,7 @@ from batten.protocols.maestro.snapshot import RuntimeState
 from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
 from batten.runner.export import inside, workspace
 from batten.runner.flush import SUFFIX, SessionFile
-from batten.runner.manifest import digest
+from batten.runner.manifest import digest, fields_of
 from batten.workspace.root import Root
 
 _DEEPEST = DEEPEST + 8
@@ -208,7 +208,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _decoded(content: bytes, place: str) -> _Manifest:
     try:
-        manifest = msgspec.json.decode(content, type=_Manifest)
+        manifest = msgspec.convert(fields_of(content), _Manifest)
         said = manifest.manifest_sha256
         found = said and digest(content)
     # Bad UTF-8 and deep nesting raise other errors than msgspec's own.
@@ -245,18 +245,31 @@ def _check(manifest: _Manifest, root: Root, place: str) -> None:
 
 
 def _state(fields: dict[str, Any], place: str) -> RuntimeState:
-    # Some implementations write null for what is not set.
-    kept = {
-        name: value
-        for name, value in fields.items()
-        if name not in _GONE and (value is not None or name in _NULLABLE)
-    }
-    if is_too_deep(kept, _DEEPEST):
+    if is_too_deep(fields, _DEEPEST):
         raise _invalid(place, f"its snapshot.state is nested more than {_DEEPEST} levels deep")
+    kept = {name: value for name, value in fields.items() if name not in _GONE}
     try:
-        return msgspec.convert(kept, RuntimeState)
+        return msgspec.convert(_ours(kept), RuntimeState)
     except (ValueError, RecursionError) as error:
         raise _invalid(place, f"its snapshot.state is none: {error}") from None
+
+
+def _ours(value: Any) -> Any:
+    """A value of the state as we write it: some implementations write null for what is not set, and
+    parts of milliseconds. The arguments of calls are left as they are."""
+    if isinstance(value, list):
+        return [_ours(one) for one in cast(list[object], value)]
+    if not isinstance(value, dict):
+        return value
+    kept: dict[str, Any] = {}
+    for name, one in cast(dict[str, Any], value).items():
+        if name == "args":
+            kept[name] = one
+        elif isinstance(one, float) and name.endswith("_ms"):
+            kept[name] = round(one)
+        elif one is not None or name in _NULLABLE:
+            kept[name] = _ours(one)
+    return kept
 
 
 def _init(init: Init | None) -> Init | None:

@@ -1,13 +1,14 @@
 """The session of a runner as a bundle in its workspace, for a runner on another machine."""
 
+import logging
 import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from typing import BinaryIO
 
-from batten.contract.errors import BadBundle, CallerError, NotFound
+from batten.contract.errors import BadBundle, CallerError, JournalError, NotFound
 from batten.contract.ids import from_uuid, is_ulid
 from batten.journal.bundles.checking import Checked, check
 from batten.journal.sqlite import SqliteJournal
@@ -17,6 +18,9 @@ from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.redact.seal import SealKey
 from batten.runner.flush import SUFFIX, SessionFile
 from batten.runner.restore import Restored
+from batten.sinks.audit.derive import IMPORTED
+from batten.sinks.audit.log import AuditLog
+from batten.sinks.imported import silently
 from batten.workspace.files import open_file
 from batten.workspace.root import ResolvedPath, Root, parent_of
 
@@ -30,6 +34,8 @@ _DIGITS = 16
 """Of a file's digest in its name."""
 _MOST_KEPT = 8
 """Files of one session."""
+
+_log = logging.getLogger("batten.runner")
 
 Keep = Callable[[str], SessionFile]
 """Writes the session with this id in the journal."""
@@ -56,6 +62,7 @@ def write(home: str, workspace: str, passphrase: str | None, session_id: str) ->
     aside = f".{session_id}.{os.getpid()}.partial"
     place = ResolvedPath(directory.base, (*directory.parts, aside), aside)
     sealed = None if passphrase is None else SealedPart(partial(SealKey.find, home), passphrase)
+    _record(home, "session.exported", session_id)
     with upkeep_lock(home, shared=True), parent_of(place, create=True) as folder:
         with _new_file(aside, folder) as file:
             export_session(home, session_id, file, sealed)
@@ -136,8 +143,25 @@ def adopt(
         source = Source(place.path, LARGEST, checked, passphrase)
         if presence(journal.reader, source.manifest) == "absent":
             key = None if passphrase is None else SealKey.load(home)
-            import_session(journal, source, key)
+            _record(home, IMPORTED, session_id)
+            with silently(journal, source):
+                import_session(journal, source, key)
     return session_id
+
+
+def _record(home: str, action: str, session_id: str) -> None:
+    """Add an entry to the audit log. A log that cannot be written holds up no drain."""
+    try:
+        with closing(AuditLog.open(home)) as log:
+            log.append(
+                actor="runner",
+                actor_type="system",
+                action=action,
+                resource="session",
+                resource_id=session_id,
+            )
+    except JournalError as error:
+        _log.warning("%s is not in the audit log: %s", action, error)
 
 
 def take_over(home: str, workspace: str, restored: Restored, passphrase: str | None) -> str | None:

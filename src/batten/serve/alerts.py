@@ -3,7 +3,12 @@
 from msgspec import UNSET
 
 from batten.contract.cutting import call_in_short
-from batten.contract.facts import ErrorModelCapabilityMissing, Fact, PolicyToolBlocked
+from batten.contract.facts import (
+    AssistantFinalAnswer,
+    ErrorModelCapabilityMissing,
+    Fact,
+    PolicyToolBlocked,
+)
 from batten.serve.words import crowded
 
 
@@ -14,6 +19,8 @@ def alert_line(fact: Fact) -> str:
             return denial(fact)
         case ErrorModelCapabilityMissing():
             return crowded(f"{fact.model} takes no images: they are left out")
+        case AssistantFinalAnswer():
+            return "the model gave an empty answer"
         case _:
             return crowded(fact.type)
 

@@ -4,6 +4,7 @@ A thread does the reading: other processes may share the descriptor, so it stays
 """
 
 import asyncio
+import errno
 import os
 import threading
 from collections import deque
@@ -115,7 +116,8 @@ class Lines:
             try:
                 piece = os.read(self._descriptor, _PIECE)
             except OSError as error:
-                self._put([ReadFailed(error.strerror or "it cannot be read")])
+                if error.errno != errno.EBADF:  # closed from the start, it is empty
+                    self._put([ReadFailed(error.strerror or "it cannot be read")])
                 piece = b""
             if not piece:
                 break

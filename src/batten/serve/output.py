@@ -283,11 +283,12 @@ class Output:
         """Have the thread write the queued frames. The caller holds the lock."""
         if not self._frames or self._thread_writes:
             return
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="output", daemon=True)
+            thread.start()  # raises if the machine has no room for another: the next write tries it
+            self._thread = thread
         self._thread_writes = True
         self._handed.put(True)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
-            self._thread.start()
 
     def _run(self) -> None:
         while self._handed.get():

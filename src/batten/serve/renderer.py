@@ -176,6 +176,7 @@ class JsonRenderer(Renderer):
 
     def fail(self, outcome: Outcome, message: str) -> None:
         left = self._codec.fail(outcome, self.redact(message))
+        self._durable = self._durable and outcome != "store"
         if not self._finished:
             self._frames(left)
 

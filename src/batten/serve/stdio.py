@@ -92,6 +92,8 @@ class Stdio:
         self._guard: Guard | None = None
         self._main: asyncio.Task[int] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._has_begun = False
+        """Whether `Lines` has the descriptor that is read, and closes it if it is an embedder's."""
         self._ending: asyncio.Task[None] | None = None
         self._surface: Surface | None = None
         self._hung_up = False
@@ -115,8 +117,8 @@ class Stdio:
             self._guard.stop()
         self.output.close()
         self.people.close()
-        if self._streams is not None and self._reading is None:
-            os.close(self._streams[0])  # `Lines`, its owner, was never started
+        if self._streams is not None and not self._has_begun:
+            os.close(self._streams[0])
         for number, descriptor in enumerate(self._kept):
             os.dup2(descriptor, number)
 
@@ -203,6 +205,7 @@ class Stdio:
             self._main.cancel()
 
     async def _read(self, surface: Surface) -> None:
+        self._has_begun = True
         owned = self._streams is not None
         source = self._streams[0] if self._streams is not None else self._kept[0]
         async for line in Lines(source, longest=self.longest_line, owned=owned):

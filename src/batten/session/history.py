@@ -39,12 +39,17 @@ async def facts_of(
 
 async def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
     """The session's own runs, oldest first; child runs have a conversation of their own."""
+    return [row for row in await runs_of(journal, session_id) if row.parent_run_id is None]
+
+
+async def runs_of(journal: Journal, session_id: str) -> list[RunRow]:
+    """All runs of a session, oldest first, with the child runs."""
     rows: list[RunRow] = []
     after: str | None = None
     is_full = True
     while is_full:
         page = await journal.runs(session_id=session_id, after=after, limit=_PAGE)
-        rows += [row for row in page if row.parent_run_id is None]
+        rows += page
         is_full = len(page) == _PAGE
         after = page[-1].run_id if page else None
     return rows[::-1]

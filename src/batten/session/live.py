@@ -111,7 +111,7 @@ class LiveSession:
             case Resolve():
                 await self._resolve(command)
             case Configure():
-                await self.session.configure(command.changes)
+                await self.session.configure(command.changes, command.by)
             case ShutDown(at_once=True):
                 await self._end_at_once(command)
             case ShutDown():
@@ -240,13 +240,15 @@ class LiveSession:
 
     async def _show(self, execution: Execution, command: Prompt | GoOn) -> Ended:
         async def finish() -> Ended:
-            if self._at_once is not None:
-                await execution.cancel("operator", self._at_once.reason)
-            elif self._stop is not None:
-                stop, self._stop = self._stop, None
-                await self._cancel(execution, stop)
-            ended = await execution.finish()
-            self._is_over = True
+            try:
+                if self._at_once is not None:
+                    await execution.cancel("operator", self._at_once.reason)
+                elif self._stop is not None:
+                    stop, self._stop = self._stop, None
+                    await self._cancel(execution, stop)
+            finally:  # whoever cancels this meanwhile
+                ended = await execution.finish()
+                self._is_over = True
             return ended
 
         if self.display is None:

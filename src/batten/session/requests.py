@@ -31,7 +31,12 @@ from batten.contract.facts import (
     RequestClosed,
     RequestOpened,
 )
-from batten.contract.facts.approval import APPROVAL_TIMED_OUT, RequestClass, panel_of
+from batten.contract.facts.approval import (
+    APPROVAL_TIMED_OUT,
+    QUESTION_TIMED_OUT,
+    RequestClass,
+    panel_of,
+)
 from batten.contract.ids import new_request_id
 from batten.journal.contract import Body, Journal, RequestRow
 from batten.journal.fitting import fits
@@ -216,13 +221,14 @@ async def resolve(
     grant: str = "",
     role: str = "",
     seal_key: Callable[[], SealKey] | None = None,
+    last_words: Sequence[Fact] = (),
 ) -> RequestRow:
     """Answer a request from any surface. Raises `Conflict` if it is already answered.
 
     For an approval, `updated_input` replaces the arguments of the call; `seal_key` seals secrets
     in it. `halt` makes a refusal end the run. Arguments nested too deeply turn an approval into a
     refusal. `grant` allows such calls from now on. `role` is the resolver that the author `by`
-    answers as, if that is another name.
+    answers as, if that is another name. `last_words` go before the ending of a parked run.
     """
     if granted and updated_input is not None and is_too_deep(updated_input):
         granted, updated_input = False, None
@@ -267,7 +273,7 @@ async def resolve(
             RequestClosed(request_id=request_id, resolution=resolution, by=by, answer=answer)
         )
     clean = [redact_fact(fact, redactor) for fact in facts]
-    await journal.append(row.run_id, clean, fence=None, bodies=bodies)
+    await journal.append(row.run_id, clean, fence=None, bodies=bodies, last_words=last_words)
     return await known_request(journal, request_id)
 
 
@@ -329,7 +335,8 @@ async def _answer(recorder: Recorder, row: RequestRow) -> Answer:
         # Without a decision about a failed call the run must not continue.
         halt = row.request_class == "tool_retry" or row.answer.get("halt") is True
         why = APPROVAL_TIMED_OUT if row.request_class == "approval" else ""
-        return Answer(False, "policy", "nobody answered in time", halt=halt, halt_reason=why)
+        told = QUESTION_TIMED_OUT.get(row.request_class, "nobody answered in time")
+        return Answer(False, "policy", told, halt=halt, halt_reason=why)
     if row.request_class == "approval":
         note = str(row.answer.get("comment", ""))
         if row.decision == "approved":

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.contract import facts
 from batten.contract.envelope import decode, timestamp
@@ -146,7 +147,7 @@ async def revert_patches(
     ]
     to_undo = _in_force(root, bodies)
     inverses = patches.revert(root, to_undo)
-    kept = await _keep(journal, key, redactor, run.run_id, rows, bodies)
+    kept = await _keep(journal, key, redactor, run.run_id, rows, bodies, by)
     patches.apply(root, inverses)
     reason = redactor.authored.text(reason)
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
@@ -180,6 +181,7 @@ async def _keep(
     run_id: str,
     rows: list[ArtifactRow],
     bodies: list[patches.PatchBody],
+    by: str,
 ) -> list[tuple[ArtifactRow, str]]:
     """Each patch with the id of its inverse, stored now unless an unfinished revert did."""
     left = {
@@ -194,7 +196,7 @@ async def _keep(
         inverse_id = left.get(row.artifact_id)
         if inverse_id is None:
             inverse = patches.inverse(body)
-            facts, new = _inverse_artifact(journal, key, redactor, run_id, row, inverse)
+            facts, new = _inverse_artifact(journal, key, redactor, run_id, row, inverse, by)
             inverse_id = facts[-1].artifact_id
             proposed += facts
             stored += new
@@ -237,8 +239,12 @@ def _inverse_artifact(
     run_id: str,
     row: ArtifactRow,
     body: patches.PatchBody,
+    by: str,
 ) -> tuple[list[facts.ArtifactCreated], list[Body]]:
-    """The inverse patch as artifacts: the exact one, sealed, and a redacted one to read."""
+    """The inverse patch as artifacts: the exact one, sealed, and a redacted one to read.
+
+    Both name who reverts: no event of the run created them.
+    """
     exact = patches.encode(body)
     sealed_fact, sealed = sealed_artifact(
         journal, key, run_id, exact, summary=f"inverse of {row.artifact_id}"
@@ -259,19 +265,26 @@ def _inverse_artifact(
         tool_call_id=row.tool_call_id,
         metadata=metadata,
     )
-    return [sealed_fact, fact], [sealed, shown]
+    return [replace(made, by=by) for made in (sealed_fact, fact)], [sealed, shown]
 
 
 def _reverted(row: ArtifactRow, inverse_id: str, by: str, reason: str) -> list[Fact]:
     return [
         facts.ArtifactUpdated(
-            artifact_id=inverse_id, field="status", old_value="proposed", new_value="applied"
+            artifact_id=inverse_id,
+            field="status",
+            old_value="proposed",
+            new_value="applied",
+            by=by,
+            reason=reason or UNSET,
         ),
         facts.ArtifactUpdated(
             artifact_id=row.artifact_id,
             field="reverted_at",
             old_value=None,
             new_value=timestamp(),
+            by=by,
+            reason=reason or UNSET,
         ),
         facts.ToolEditReverted(
             patch_artifact_id=row.artifact_id,

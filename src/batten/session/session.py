@@ -5,8 +5,8 @@ at a time holds it.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Self
 
@@ -28,19 +28,17 @@ from batten.contract.facts import (
     RunCheckpointSaved,
     RunResumedFromEvent,
     SessionClosed,
-    SessionConfigured,
     SessionOpened,
 )
 from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
-from batten.journal.keeping import must_seal
-from batten.journal.recorder import Recorder, open_sealed
+from batten.journal.recorder import Recorder
 from batten.journal.workers import is_abandoned
-from batten.redact.seal import SealKey
 from batten.session import history
 from batten.session.configuring import reconfigured
-from batten.session.takeover import end_abandoned, progress_of, take_over
+from batten.session.stored_settings import record_settings, settings_of
+from batten.session.takeover import end_abandoned, given_up_on_failure, progress_of, take_over
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 
@@ -100,24 +98,30 @@ class Session:
 
     @classmethod
     async def resume(
-        cls, deps: RunDeps, row: SessionRow, settings: RunSettings, lease: Lease | None = None
+        cls,
+        deps: RunDeps,
+        row: SessionRow,
+        settings: RunSettings,
+        lease: Lease | None = None,
+        by: str = "",
     ) -> Self:
         """Resume a session. Raises `Conflict` while another process holds it.
 
         `lease` is that of a worker that has claimed it already: it waits for the facts of its run,
-        which are written after those of the session.
+        which are written after those of the session. `by` asked for it.
         """
         is_held = lease is not None
         if lease is None:
             lease = await _claim(deps, row)
         session = cls(deps, row.session_id, row.task_id, lease, settings)
         deps.hooks.source = "resume"
-        known = row.settings and await settings_of(row, deps.journal, deps.seal_key)
-        if settings != known:
-            written = _configure(session._recorder, settings)
-            if not is_held:
-                await written
-        return session if is_held else await session._located()
+        with nullcontext() if is_held else given_up_on_failure(deps.journal, lease):
+            known = await settings_of(row, deps.journal, deps.seal_key) if row.settings else None
+            if settings != known:
+                written = record_settings(session._recorder, settings, known, by)
+                if not is_held:
+                    await written
+            return session if is_held else await session._located()
 
     @classmethod
     async def branch(
@@ -262,7 +266,7 @@ class Session:
         )
         if row.cancel_requested:
             asked = await cancel_request(self.deps.journal, row.run_id)
-            await execution.cancel(asked.by, asked.reason)
+            execution.heed_cancel(asked.by, asked.reason)
         return execution
 
     async def renew(self) -> None:
@@ -275,7 +279,7 @@ class Session:
                 f"while this one did not answer ({error})"
             ) from error
 
-    async def configure(self, changes: dict[str, Any]) -> None:
+    async def configure(self, changes: dict[str, Any], by: str = "") -> None:
         """Change settings; those not named stay as they are.
 
         Permissions and models change for the current run too, with its next decision and its next
@@ -287,7 +291,7 @@ class Session:
             if name is not None:
                 # A model that cannot be opened is refused here, not in the middle of a run.
                 await self.deps.open_model(name).aclose()
-        await _configure(self._recorder, settings)
+        await record_settings(self._recorder, settings, self.settings, by)
         self.settings = settings
         self._live_settings.follow(settings)
         self._hook_points().configured(sorted(changes))
@@ -303,17 +307,17 @@ class Session:
 
         `within_s` shortens the time for all hooks together; `outcome` is that of the last run.
         """
-        if not self._closing:
-            self._closing = True
-            await self._end_hooks(reason, within_s)
         try:
-            stream = session_stream(SessionId(self.session_id))
-            told = UNSET if outcome is None or outcome == "completed" else outcome
-            closed = SessionClosed(reason=reason, outcome=told)
-            self.deps.journal.append(stream, [closed], fence=self._lease.fence)
-            await self.deps.journal.release(self._lease)
-        except JournalError:
-            return
+            if not self._closing:
+                self._closing = True
+                await self._end_hooks(reason, within_s)
+        finally:  # who is cancelled meanwhile has left all the same
+            with suppress(JournalError):
+                stream = session_stream(SessionId(self.session_id))
+                told = UNSET if outcome is None or outcome == "completed" else outcome
+                closed = SessionClosed(reason=reason, outcome=told)
+                self.deps.journal.append(stream, [closed], fence=self._lease.fence)
+                await self.deps.journal.release(self._lease)
 
     async def leave(self) -> None:
         """Give up the lease; the session stays open for the next worker."""
@@ -372,9 +376,11 @@ async def _claim(deps: RunDeps, row: SessionRow) -> Lease:
     try:
         return await deps.journal.claim(stream, deps.worker_id, deps.lease_s)
     except Conflict as error:
+        held = await deps.journal.run(stream)
+        by = f" ({held.worker_id})" if held and held.worker_id else ""
         raise Conflict(
-            f"session {row.session_id} is in use by another process; wait for its end, or "
-            f"branch from one of its runs ({error})",
+            f"session {row.session_id} is in use by another process{by}; wait for its end, or"
+            " branch from one of its runs",
             code=SESSION_HELD,
         ) from error
 
@@ -414,27 +420,6 @@ async def _spent_before(journal: Journal, session_id: str, run: RunRow, until: i
     return spent
 
 
-async def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -> RunSettings:
-    """The session's last settings. Raises `Refused` if they are sealed and the key is gone."""
-    settings: object = row.settings
-    stream = session_stream(SessionId(row.session_id))
-    given = [
-        fact
-        async for fact in history.facts_of(journal, stream)
-        if isinstance(fact, SessionConfigured)
-    ]
-    if given and given[-1].sealed_artifact_id is not UNSET:
-        sealed = await open_sealed(journal, key(), given[-1].sealed_artifact_id)
-        settings = msgspec.json.decode(sealed)
-    try:
-        return msgspec.convert(settings, RunSettings)
-    except msgspec.ValidationError as error:
-        raise CallerError(
-            f"the settings of session {row.session_id} do not fit this version: {error}",
-            code="config",
-        ) from error
-
-
 async def find_session(journal: Journal, name: str) -> SessionRow:
     """A session by its id, or by the id of one of its runs."""
     row = await journal.session(_spelled(name))
@@ -470,18 +455,8 @@ async def _create(
         deps.journal,
         new,
         [opened],
-        partial(_configure, settings=settings),
+        partial(record_settings, settings=settings),
         redactor=deps.redactor,
         seal_key=deps.seal_key,
     )
     return recorder.lease
-
-
-def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
-    """Record the settings, with a sealed copy for the resume if they hold a secret."""
-    plain = msgspec.to_builtins(settings)
-    exact = msgspec.json.encode(plain)
-    sealed: str | None = None
-    if must_seal(recorder.redactor, plain, exact):
-        sealed = recorder.seal(exact, summary="settings")
-    return recorder.record(SessionConfigured(settings=plain, sealed_artifact_id=sealed or UNSET))

@@ -3,7 +3,8 @@
 A tool call that began and has no ending fails with an unknown outcome. It is never run again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Literal, Protocol
 
 from msgspec import UNSET
@@ -12,14 +13,17 @@ from batten.agent.cancel_request import cancel_request
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract import facts
-from batten.contract.errors import Conflict
+from batten.contract.errors import Conflict, JournalError
+from batten.contract.facts.assistant import Usage
 from batten.contract.outcomes import Outcome
 from batten.journal.appending import queued_again
 from batten.journal.contract import Journal, Lease, RequestRow, RunRow
 from batten.journal.recorder import whole_fact
 from batten.journal.workers import has_exited, is_abandoned
+from batten.models.pricing import costs_nothing
 from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of
+from batten.session.last_turn import last_turn
 from batten.session.requests import cancelled
 
 _MOST_STARTS = 5
@@ -38,6 +42,17 @@ class Holder(Protocol):
     def lease_s(self) -> float: ...
     @property
     def seal_key(self) -> Callable[[], SealKey]: ...
+
+
+@contextmanager
+def given_up_on_failure(journal: Journal, lease: Lease) -> Generator[None]:
+    """Give up a lease whose holder fails, or is cancelled, before it has begun."""
+    try:
+        yield
+    except BaseException:
+        with suppress(JournalError):
+            journal.release(lease)
+        raise
 
 
 async def take_over(
@@ -68,9 +83,9 @@ async def take_over(
     async for envelope in envelopes_of(journal, row.run_id):
         left.observe(envelope.data)
         since_at, since = envelope.occurred_at, envelope.sequence
-    closing: list[facts.Fact] = []
+    opening: list[facts.Fact] = []
     if is_abandoned(row):
-        closing.append(
+        opening.append(
             facts.GapRunDisconnected(
                 since_sequence=since,
                 since_at=since_at,
@@ -81,19 +96,21 @@ async def take_over(
         )
     go_on = then != "end"
     if then == "go on":
-        closing.append(_started(lease))
-    closing += await patches_left_open(journal, deps.seal_key, row)
+        opening.append(_started(lease))
+    closing = await patches_left_open(journal, deps.seal_key, row)
     closing += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
+        if not costs_nothing(left.turn.provider):
+            closing.append(_lost_cost(left.turn))
         if go_on and left.has_streamed:
-            closing.append(_retracted(left.turn, left.proposed))
-        closing.append(_lost_turn(left.turn, will_retry=go_on))
+            closing.append(_retracted(left.turn.turn_index, left.proposed))
+        closing.append(_lost_turn(left.turn.turn_index, will_retry=go_on))
 
     def is_void(request: RequestRow) -> bool:
         # A question before a call that will still run stays open; its answer is used then.
         return request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id))
 
-    await _close(journal, row.run_id, lease, closing, is_void, closed_by)
+    await _close(journal, row.run_id, lease, opening, closing, is_void, closed_by)
     for child in await journal.runs(parent_run_id=row.run_id, limit=1000):
         if child.outcome is None and is_abandoned(child):
             await end_abandoned(deps, child)
@@ -104,11 +121,15 @@ async def _close(
     journal: Journal,
     run_id: str,
     lease: Lease,
+    opening: Sequence[facts.Fact],
     closing: Sequence[facts.Fact],
     is_void: Callable[[RequestRow], bool],
     by: str,
 ) -> None:
-    """Append the facts that close a run's calls and turn, and cancel its questions."""
+    """Append that the run was claimed, cancel its questions, and close its calls and turn.
+
+    A question ends before the call that asked it, as in a run that was not interrupted.
+    """
     while True:
         questions = [
             cancelled(request.request_id, request.request_class, by=by)
@@ -116,8 +137,8 @@ async def _close(
             if is_void(request)
         ]
         try:
-            if closing or questions:
-                await journal.append(run_id, [*closing, *questions], fence=lease.fence)
+            if facts_ := [*opening, *questions, *closing]:
+                await journal.append(run_id, facts_, fence=lease.fence)
             return
         except Conflict as error:
             # An answer was faster. The holder of the lease asks nothing new, so this ends.
@@ -125,15 +146,16 @@ async def _close(
                 raise
 
 
-async def end_abandoned(deps: Holder, row: RunRow) -> None:
+async def end_abandoned(deps: Holder, row: RunRow, *, budget_micros_usd: int | None = None) -> None:
     """Write the missing ending of an abandoned run."""
     if row.cancel_requested:
         asked = await cancel_request(deps.journal, row.run_id)
-        await end_idle(deps, row, "cancelled", asked.reason, asked.by)
+        why, by = asked.reason, asked.by
+        await end_idle(deps, row, "cancelled", why, by, budget_micros_usd=budget_micros_usd)
         return
     lost = is_abandoned(row)
     why = "the process that ran it is gone" if lost else "a later prompt came while it waited"
-    await end_idle(deps, row, "interrupted", why)
+    await end_idle(deps, row, "interrupted", why, budget_micros_usd=budget_micros_usd)
 
 
 async def end_idle(
@@ -145,12 +167,17 @@ async def end_idle(
     *,
     closed_by: str = "runtime",
     lease: Lease | None = None,
+    budget_micros_usd: int | None = None,
 ) -> None:
-    """End a run that no worker executes: queued, parked or abandoned."""
+    """End a run that no worker executes: queued, parked or abandoned.
+
+    `budget_micros_usd` is that of its task, if the caller knows.
+    """
     lease = await take_over(deps, row, "end", lease, closed_by=closed_by)
     progress = await progress_of(deps.journal, row)
-    fact = terminal_fact(outcome, why, progress, progress.duration_ms, by=by)
-    await deps.journal.append(row.run_id, [fact], fence=lease.fence)
+    ending = await last_turn(deps.journal, row, budget_micros_usd)
+    ending.append(terminal_fact(outcome, why, progress, progress.duration_ms, by=by))
+    await deps.journal.append(row.run_id, ending, fence=lease.fence)
     await deps.journal.release(lease)
 
 
@@ -210,7 +237,7 @@ class _Left:
     def __init__(self) -> None:
         self.begun: dict[str, facts.ToolInvoked] = {}
         self._ended: set[str] = set()
-        self.turn: int | None = None
+        self.turn: facts.TurnStarted | None = None
         """The turn whose model call was in progress."""
         self.has_streamed = False
         """Whether facts hold a part of the answer to that call."""
@@ -229,7 +256,7 @@ class _Left:
                 self.begun.pop(fact.tool_call_id, None)
                 self._ended.add(fact.tool_call_id)
             case facts.TurnStarted():
-                self.turn = fact.turn_index
+                self.turn = fact
                 self._forget_answer()
             case facts.AssistantRetracted():
                 self._forget_answer()
@@ -254,6 +281,19 @@ def _started(lease: Lease) -> facts.RunStarted:
 def _retracted(turn: int, tool_call_ids: list[str]) -> facts.AssistantRetracted:
     """Void the part of an answer that a client may have shown: the call is made again."""
     return facts.AssistantRetracted(turn_index=turn, reason=_LOST_CALL, tool_call_ids=tool_call_ids)
+
+
+def _lost_cost(turn: facts.TurnStarted) -> facts.CostCallUnfinished:
+    """Count a call whose worker took along what its provider had reported."""
+    return facts.CostCallUnfinished(
+        turn_index=turn.turn_index,
+        provider=turn.provider,
+        model=turn.model,
+        reason="broken",
+        usage=Usage(),
+        cost_micros_usd=None,
+        price_as_of=None,
+    )
 
 
 def _lost_turn(turn: int, *, will_retry: bool) -> facts.TurnFailed:

@@ -89,6 +89,8 @@ def check_control_plane(settings: ControlPlaneSettings) -> None:
 
 
 def _problems(settings: ControlPlaneSettings) -> Iterator[str]:
+    if settings.port > 65535:
+        yield f"PORT is {settings.port}; it must be a port: 0 to 65535"
     if settings.data_retention_enabled and settings.data_retention_ttl_days < 1:
         yield "DATA_RETENTION_TTL_DAYS must be at least 1"
     origin = settings.cors_origin

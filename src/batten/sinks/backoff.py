@@ -4,6 +4,8 @@ from hashlib import sha256
 
 FIRST_S = 1.0
 LONGEST_S = 3600.0
+LONGEST_WAIT_S = 86_400.0
+"""However much longer a receiver asks for."""
 _SPREAD = 0.2
 
 

@@ -104,7 +104,7 @@ def configured_sinks(
         found.append(otel)
     subscribed = [
         *(of_settings(name, one, environ) for name, one in settings.webhooks.items()),
-        *Subscriptions(store, home).all(),
+        *Subscriptions(store, home).all(notes=True),
     ]
     found += [webhook(one, settings.allow, store) for one in subscribed if one.active]
     return found
@@ -119,8 +119,11 @@ def open_telemetry(settings: OtelSettings | None, environ: Mapping[str, str]) ->
     from batten.sinks.otel.transport import OtelTransport
 
     headers = {
-        name: expanded(value, environ, f"sinks.otel.headers.{name}")
-        for name, value in target.headers.items()
+        kind: {
+            name: expanded(value, environ, f"sinks.otel.headers.{name}")
+            for name, value in given.items()
+        }
+        for kind, given in target.headers.items()
     }
     for url in (target.traces_url, target.metrics_url):
         try:
@@ -137,10 +140,21 @@ def open_telemetry(settings: OtelSettings | None, environ: Mapping[str, str]) ->
             plane=target.plane,
             has_traces=bool(target.traces_url),
             has_metrics=bool(target.metrics_url),
+            resource=_clean(target.resource, environ),
         ),
         types=TYPES,
         connect=partial(OtelTransport, target, headers),
     )
+
+
+def _clean(resource: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The attributes without secrets of the environment."""
+    if not resource:
+        return {}
+    from batten.redact.redactor import Redactor
+
+    authored = Redactor.from_environment(environ).authored
+    return {name: authored.text(value) for name, value in resource.items()}
 
 
 def of_settings(name: str, given: WebhookSettings, environ: Mapping[str, str]) -> Subscription:

@@ -29,9 +29,7 @@ _NICENESS = 10
 """Where there is no idle class."""
 _SLICE_S = 0.00025
 """CPU time that is used at a stretch beside runs, about: rounds of the loop are not cut."""
-_REST = 5.0
-"""The rest after it, in terms of what was used."""
-_LONGEST_REST_S = 0.02
+_LONGEST_REST_S = 0.1
 _STOP_S = 1.0
 """In the idle class it may not get to its end while all cores are busy, and it loses nothing if it
 is killed: what was on its way is sent again."""
@@ -102,7 +100,7 @@ async def _read(
         begin_at = None if since is None else await position_before(journal, since)
         configured = partial(configured_sinks, settings, environ, store, home)
         sinks = Sinks(journal, store, configured, begin_at)
-        selector.has_time = sinks.has_time
+        selector.rest = sinks.rest
         await sinks.run()
     except asyncio.CancelledError:
         return
@@ -132,14 +130,14 @@ class _RestingSelector(selectors.DefaultSelector):
     also let an idle thread have its turn when another one goes to sleep, and then for milliseconds.
     """
 
-    has_time: Callable[[], bool] = bool
-    """Whether to rest now."""
+    rest: Callable[[], float] = float
+    """How long to rest now, in terms of the CPU time that was used."""
     _used_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         used_s = time.thread_time() - self._used_s
-        if used_s > _SLICE_S and self.has_time():
-            time.sleep(min(_REST * used_s, _LONGEST_REST_S))
+        if used_s > _SLICE_S and (rest := self.rest()):
+            time.sleep(min(rest * used_s, _LONGEST_REST_S))
             self._used_s = time.thread_time()
         else:
             os.sched_yield()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from math import inf
 
 from msgspec.structs import replace
 
@@ -18,10 +19,13 @@ from batten.journal.contract import Stored
 from batten.sinks.backoff import wait_s
 from batten.sinks.contract import Attempt, BatchTransport, Feed, Message, Sink, Transport
 from batten.sinks.folds import Folds
+from batten.sinks.imported import happened_here
 from batten.sinks.store import Entry, SinkLease, SinkStore
 
 PAGE = 128
 _LONGEST_PAUSE_S = 30.0
+_FEWEST = 8
+"""Attempts before a message is given up: about two minutes."""
 _TRIP = 3
 """Failures in a row, without a success, after which the rest of a page waits untried."""
 _BACK_AFTER = 3
@@ -53,9 +57,9 @@ class SinkReader:
         """Do the next round, of so many facts. Returns the seconds until there is more to do; 0 for
         at once, None for not before the next wake-up: facts that came meanwhile wait for it.
         """
-        now = self._store.now()
-        if now < self._pause_until:
-            return self._pause_until - now
+        pause_s = self._pause_until - self._store.now()
+        if 0.0 < pause_s <= _LONGEST_PAUSE_S:  # longer if the clock was set back
+            return pause_s
         width = 1 if self._failed_rounds else max(self.sink.in_flight, self.batch)
         entries = self._store.due(self.sink.name, width)
         if entries:
@@ -79,7 +83,10 @@ class SinkReader:
         self._store.renew(self.lease)
 
     async def _tell(self, page: Sequence[Stored], width: int) -> None:
-        messages = [one for stored in page for one in await self._folds.messages(stored)]
+        folded = [(stored, await self._folds.messages(stored)) for stored in page]
+        telling = [(stored, made) for stored, made in folded if made]
+        here = happened_here(self._store, (stored for stored, _ in telling)) if telling else ()
+        messages = [one for stored, made in telling if stored.position in here for one in made]
         now = self._store.now()
         entries = [_fresh(self.sink, one, now) for one in messages]
         blocked = self._store.blocked(self.sink.name) if entries else set[str]()
@@ -178,7 +185,9 @@ class SinkReader:
         )
         if attempt.result == "delivered":
             return replace(tried, status="delivered", told_at=timestamp(int(now * 1e9)))
-        gives_up = self.sink.give_up_s is not None and now - entry.since >= self.sink.give_up_s
+        left_s = inf if self.sink.give_up_s is None else entry.since + self.sink.give_up_s - now
+        # A clock that was set forward makes a message old at once.
+        gives_up = left_s <= 0.0 and tried.attempts >= _FEWEST
         if attempt.result == "refused" or gives_up:
             _log.error(
                 "sink %s: message %s of %s is a dead letter: %s",
@@ -186,9 +195,8 @@ class SinkReader:
             )
             return replace(tried, status="dead")
         pause = max(wait_s(tried.attempts, tried.message.message_id), attempt.retry_after_s or 0.0)
-        if self.sink.give_up_s is not None:
-            # One last try when its time is over.
-            pause = min(pause, max(0.0, entry.since + self.sink.give_up_s - now))
+        if left_s > 0.0:  # one last try when its time is over
+            pause = min(pause, left_s)
         return replace(tried, next_at=now + pause)
 
 

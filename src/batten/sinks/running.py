@@ -16,6 +16,10 @@ _LOOK_EVERY_S = 1.0
 """How often to look for sinks that came, changed or went, and for leases that became free."""
 _GATHER_S = 0.05
 """How long facts gather before readers look again."""
+_LONGEST_GATHER_S = 0.4
+"""The same while many come: a look costs as much as the facts of one run."""
+_BUSY = 8
+"""Facts of one look that mean that many come."""
 _QUIET_S = 2.0
 """How long there is no fact before the next one is awaited instead of looked for."""
 _FEW = 64
@@ -23,7 +27,11 @@ _FEW = 64
 _COMPARE_EVERY_S = 10.0
 """How often lags are compared: within a second a slow answer looks like falling behind."""
 _MANY = 1000
-"""Facts that may wait for a reader without hurry."""
+"""Facts that may wait for readers that keep up with runs."""
+SHORT_REST = 5.0
+"""Of readers that keep up: what they tell is some tenths of a second old."""
+LONGEST_REST = 24.0
+"""Of readers that tell of long ago. Their work meets so few appends that p99 does not show it."""
 
 _log = logging.getLogger("batten.sinks")
 
@@ -54,14 +62,16 @@ class Wakeups:
             async with aclosing(self._journal.follow_feed(after=self.position)) as pages:
                 await anext(pages, None)
             self.is_fed = True
-            quiet_s = 0.0
+            gather_s, quiet_s = _GATHER_S, 0.0
             while quiet_s < _QUIET_S:
                 position = await self._journal.position()
+                is_busy = position - self.position >= _BUSY
+                gather_s = min(2 * gather_s, _LONGEST_GATHER_S) if is_busy else _GATHER_S
                 if position != self.position:
                     self.position, quiet_s = position, 0.0
                     self.wake()
-                await asyncio.sleep(_GATHER_S)
-                quiet_s += _GATHER_S
+                await asyncio.sleep(gather_s)
+                quiet_s += gather_s
 
     def wake(self) -> None:
         for event in self._waiting:
@@ -82,23 +92,34 @@ class Wakeups:
         self._waiting.discard(event)
 
 
-class Lag:
-    """How far the slowest reader is behind the end of the journal, compared once in a while."""
+class Pace:
+    """How long readers rest while runs append: the longer, the less appends notice of them.
+
+    Facts that just came are told soon. Readers with many before them, as in an export, rest long;
+    while even more come than they tell, they rest less and less.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._compared_at = clock()
         self._lag: int | None = None
-        self._grows = False
+        self._rest = LONGEST_REST
 
-    def grows(self, end: int, reached: Iterable[int]) -> bool:
-        """Whether many facts wait, and more than at the comparison before."""
-        now = self._clock()
-        if now - self._compared_at >= _COMPARE_EVERY_S:
-            lag = end - min(reached, default=end)
-            self._grows = self._lag is not None and lag > max(self._lag, _MANY)
+    def rest(self, end: int, reached: Iterable[int]) -> float:
+        """The rest after some work, in terms of the CPU time that the work took.
+
+        `end` is the end of the journal, and `reached` are the positions of readers.
+        """
+        now, lag = self._clock(), end - min(reached, default=end)
+        if lag <= _MANY:
+            self._compared_at, self._lag, self._rest = now, lag, SHORT_REST
+        elif now - self._compared_at >= _COMPARE_EVERY_S:
+            grows = self._lag is not None and lag > self._lag
+            self._rest = self._rest / 2 if grows else min(max(1.0, 2 * self._rest), LONGEST_REST)
+            if self._rest < 1:
+                self._rest = 0.0
             self._compared_at, self._lag = now, lag
-        return self._grows
+        return self._rest
 
 
 class Sinks:
@@ -120,12 +141,14 @@ class Sinks:
         self._version = store.version()
         self._tasks: dict[str, tuple[Sink, asyncio.Task[None]]] = {}
         self._readers: set[SinkReader] = set()
-        self._lag = Lag()
+        self._pace = Pace()
 
-    def has_time(self) -> bool:
-        """Whether to work slowly: runs append, and the readers do not fall behind them."""
+    def rest(self) -> float:
+        """The rest after some work, in terms of its CPU time: none while nothing is appended."""
+        if not self._wakeups.is_fed:
+            return 0.0
         reached = (one.position for one in self._readers if not one.is_stuck)
-        return self._wakeups.is_fed and not self._lag.grows(self._wakeups.position, reached)
+        return self._pace.rest(self._wakeups.position, reached)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -180,7 +203,7 @@ class Sinks:
                 try:
                     while True:
                         event.clear()
-                        pause = await reader.step(_FEW if self.has_time() else PAGE)
+                        pause = await reader.step(_FEW if self.rest() else PAGE)
                         if pause != 0:
                             longest = LEASE_S if pause is None else pause
                             await self._wakeups.wait(event, min(longest, LEASE_S))

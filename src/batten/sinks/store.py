@@ -24,6 +24,7 @@ from batten.contract.errors import (
 from batten.journal.sqlite.database import Database, connection
 from batten.journal.sqlite.faults import side_faults
 from batten.journal.workers import boot_ms, is_gone, this_worker
+from batten.sinks.backoff import LONGEST_WAIT_S
 from batten.sinks.contract import LEASE_S, Message
 
 _REMEDY = "remove it, and sinks begin with the next event"
@@ -69,6 +70,11 @@ CREATE TABLE IF NOT EXISTS totals (
     status TEXT NOT NULL,
     count INTEGER NOT NULL,
     PRIMARY KEY (kind, status)
+);
+CREATE TABLE IF NOT EXISTS imports (
+    run_id TEXT PRIMARY KEY,
+    after INTEGER NOT NULL,
+    next_sequence INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS webhooks (
     id TEXT PRIMARY KEY,
@@ -206,6 +212,15 @@ class SinkStore:
                 (position, name),
             )
 
+    def trouble(self, name: str, problem: str) -> bool:
+        """Note why nothing is told to a sink; whether that is new."""
+        query = "SELECT 1 FROM sinks WHERE name = ? AND problem != ?"
+        if not self.all(query, (name, problem)):
+            return False
+        with self.writing() as db:
+            db.execute("UPDATE sinks SET problem = ? WHERE name = ?", (problem, name))
+        return True
+
     def remove(self, name: str) -> None:
         """Forget a sink with all its messages."""
         with self.writing() as db:
@@ -290,12 +305,16 @@ class SinkStore:
         return {"delivered": 0, "failed": 0} | dict(rows)
 
     def due(self, name: str, limit: int) -> list[Entry]:
-        """Messages to try now: of each run its oldest pending one, if its time has come."""
+        """Messages to try now: of each run its oldest pending one, if its time has come, or is
+        further away than any pause because the clock was set back.
+        """
+        now = self.now()
         found = self.all(
             f"SELECT {_COLUMNS} FROM messages AS m WHERE sink = ? AND status = 'pending'"
-            " AND next_at <= ? AND id = (SELECT min(id) FROM messages WHERE sink = m.sink"
-            " AND status = 'pending' AND run_id = m.run_id) ORDER BY next_at, id LIMIT ?",
-            (name, self.now(), limit),
+            " AND (next_at <= ? OR next_at > ?) AND id = (SELECT min(id) FROM messages"
+            " WHERE sink = m.sink AND status = 'pending' AND run_id = m.run_id)"
+            " ORDER BY next_at, id LIMIT ?",
+            (name, now, now + LONGEST_WAIT_S, limit),
         )
         return [_entry(row) for row in found]
 
@@ -344,8 +363,14 @@ class SinkStore:
         )
         return [_entry(row) for row in found]
 
+    def dead(self, name: str) -> list[int]:
+        """The numbers of all dead letters of a sink."""
+        query = "SELECT id FROM messages WHERE sink = ? AND status = 'dead'"
+        return [number for (number,) in self.all(query, (name,))]
+
     def entry(self, number: int) -> Entry:
-        found = self.all(f"SELECT {_COLUMNS} FROM messages WHERE id = ?", (number,))
+        query = f"SELECT {_COLUMNS} FROM messages WHERE id = ?"
+        found = self.all(query, (number,)) if number < 2**63 else []
         if not found:
             raise NotFound(f"there is no message {number}; batten sinks dead shows dead letters")
         return _entry(found[0])

@@ -5,7 +5,7 @@ model already works on the command's output, and for at most a tenth of the time
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import UNSET, Struct
@@ -21,11 +21,13 @@ _REST = 9
 """The pause after a look, in times its duration. Commands that end meanwhile share the next one."""
 
 
-class _Ended(Struct, frozen=True):
+class _Ended(Struct):
     """A command whose changes are not known yet."""
 
     interval: Interval
     context: ToolContext
+    next_began_ns: int | None = None
+    """When another command began after it, if one did."""
 
 
 class CommandChanges:
@@ -43,7 +45,11 @@ class CommandChanges:
         """Prepare for a command that starts now; the time it begins at."""
         if self._looking is None and not self._record.prepare(quick=True):
             await asyncio.to_thread(self._record.prepare)
-        return clock_ns()
+        began_ns = clock_ns()
+        for ended in (*self._looked_for, *self._ended):
+            if ended.next_began_ns is None:
+                ended.next_began_ns = began_ns
+        return began_ns
 
     def end(self, began_ns: int, context: ToolContext) -> None:
         """Record what a command changed: at once in a small workspace, later in a large one."""
@@ -67,12 +73,15 @@ class CommandChanges:
 
     def _look(self) -> None:
         self._looked_for, self._ended = self._ended, []
-        intervals = [ended.interval for ended in self._looked_for]
-        self._looking = asyncio.get_running_loop().run_in_executor(None, self._timed, intervals)
+        loop = asyncio.get_running_loop()
+        self._looking = loop.run_in_executor(None, self._timed, tuple(self._looked_for))
 
-    def _timed(self, intervals: list[Interval]) -> list[Changes] | None:
+    def _timed(self, commands: Sequence[_Ended]) -> list[Changes] | None:
         began = time.monotonic()
-        changes = self._record.changes_of(intervals)
+        changes = self._record.changes_of(
+            [command.interval for command in commands],
+            next_began=lambda: commands[-1].next_began_ns,
+        )
         ended = time.monotonic()
         self._not_before = ended + _REST * (ended - began)
         return changes

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from batten.contract.errors import CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.facts.tool import ToolKind
-from batten.contract.tracing import current_traceparent
+from batten.contract.tracing import trace_context
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.elicitation import Elicitations
@@ -37,7 +37,8 @@ _log = logging.getLogger("batten.mcp")
 CALL_SECONDS = 300.0
 _QUIET_SECONDS = 24 * 3600.0
 """How long a server may send nothing over SSE: between calls there is nothing to send."""
-_MOST_TOOLS = 512
+MOST_TOOLS = 512
+"""Of one server; models take fewer, and pages of tools may never end."""
 _SESSION = "mcp-session-id"
 """The header that names a session of the server."""
 
@@ -103,14 +104,20 @@ class McpServers:
             for server in self._servers
         ]
 
+    def with_more_tools(self) -> list[str]:
+        """Names of servers that have more than `MOST_TOOLS`; the rest of those are left out."""
+        return [server.config.name for server in self._servers if server.has_more]
+
     def tools(self) -> list[Tool]:
         return [tool for server in self._servers for tool in server.tools]
 
     async def close(self) -> None:
         for server in self._servers:
             server.leave()
-        await self._group.__aexit__(None, None, None)
-        await self._keeper.close()
+        try:
+            await self._group.__aexit__(None, None, None)
+        finally:
+            await self._keeper.close()
 
 
 class _Server:
@@ -121,6 +128,7 @@ class _Server:
         self.elicitations = Elicitations() if elicits else None
         self.settled = asyncio.Event()
         self.tools: list[Tool] = []
+        self.has_more = False
         self.error = ""
         self._keeper = keeper
         self._leaving = asyncio.Event()
@@ -226,20 +234,23 @@ class _Server:
         tools: list[Tool] = []
         taken: set[str] = set()
         cursor: str | None = None
-        while len(tools) < _MOST_TOOLS:
+        while True:
             page = await client.list_tools(cursor=cursor)
             for listed in page.tools:
                 name = tool_name(self.config.name, listed.name)
-                if name not in taken:
-                    taken.add(name)
-                    spec = ToolSpec(name, listed.description or "", dict(listed.input_schema))
-                    tools.append(
-                        McpTool(spec, self.config.name, listed.name, client, self.elicitations)
-                    )
+                if name in taken:
+                    continue
+                if len(tools) == MOST_TOOLS:
+                    self.has_more = True
+                    return tools
+                taken.add(name)
+                spec = ToolSpec(name, listed.description or "", dict(listed.input_schema))
+                tools.append(
+                    McpTool(spec, self.config.name, listed.name, client, self.elicitations)
+                )
             cursor = page.next_cursor
             if cursor is None:
-                break
-        return tools
+                return tools
 
 
 def tool_name(server: str, tool: str) -> str:
@@ -296,8 +307,9 @@ class McpTool:
 
     async def _call(self, arguments: dict[str, Any], context: ToolContext) -> "CallToolResult":
         calling = partial(self._client.call_tool, self.tool, arguments)
-        if span := current_traceparent.get():
-            calling = partial(calling, meta={"traceparent": span})
+        trace: Any = trace_context()  # the SDK's type of `meta` has no keys of others
+        if trace:
+            calling = partial(calling, meta=trace)
         if self._elicitations is None:
             return await calling()
         result: CallToolResult = await self._elicitations.during(context, calling)

@@ -29,11 +29,7 @@ async def told(
             case mcp_types.ImageContent() if block.mime_type in _SHOWN_IMAGES:
                 data = _bytes(block.data)
                 images.append(Image(block.mime_type, data))
-                kept = await context.artifact(
-                    "image", data, mime_type=block.mime_type, summary=tool, metadata=metadata
-                )
-                artifact_id = artifact_id or kept
-                lines.append(f"[image {kept}]")
+                lines.append(f"[{block.mime_type}, {len(data)} bytes]")
             case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents() as resource):
                 lines.append(resource.text)
             case mcp_types.ResourceLink():

@@ -5,16 +5,18 @@ Refusals and failures are typed errors; any HTTP status is an answer.
 
 import asyncio
 import math
+import os
 import time
 import zlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, ProviderError, Refused
-from batten.models.connection import Connection, Stale
+from batten.models.connection import Connection, Response, Stale
 
 if TYPE_CHECKING:
     import ssl
@@ -28,6 +30,8 @@ _OURS = frozenset(
 _FOLLOWING = frozenset(("accept", "accept-encoding", "accept-language", "user-agent"))
 """Headers that follow a redirect to another host."""
 
+_NEXT_S = 0.25
+"""How long an address may take before the next one of a name is tried beside it."""
 _CHARSETS = {
     "ascii": "ascii",
     "us-ascii": "ascii",
@@ -98,6 +102,7 @@ class Outbound:
         deadline_s: float = 30.0,
         max_bytes: int = 256 * 1024,
         follow: bool = True,
+        wants_body: bool = True,
         check_redirect: Callable[[str], None] | None = None,
         before_sending: Callable[[], Awaitable[object]] | None = None,
     ) -> Answer:
@@ -106,13 +111,14 @@ class Outbound:
 
         `check_redirect` raises `Refused` for an address that must not be followed. Headers and a
         body are sent to no other host than the first. `before_sending` is awaited once, when a
-        permitted server is connected and before the first byte of the request.
+        permitted server is connected and before the first byte of the request. Without
+        `wants_body` the answer is its status and headers, whatever becomes of the rest.
         """
         sent = _checked_headers(headers or {})
         began = time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
-                given = (method, url, sent, body, max_bytes, began)
+                given = (method, url, sent, body, max_bytes if wants_body else None, began)
                 return await self._follow(
                     *given, follow=follow, check=check_redirect, before_sending=before_sending
                 )
@@ -144,7 +150,7 @@ class Outbound:
         url: str,
         headers: dict[str, str],
         body: bytes,
-        max_bytes: int,
+        max_bytes: int | None,
         began: float,
         *,
         follow: bool,
@@ -178,7 +184,7 @@ class Outbound:
     async def _exchange(
         self,
         request: "_Request",
-        max_bytes: int,
+        max_bytes: int | None,
         began: float,
         before_sending: Callable[[], Awaitable[object]] | None,
     ) -> Answer:
@@ -194,11 +200,14 @@ class Outbound:
                 connection = await self._connect(place)
                 response = await connection.request(request.data, math.inf)
             content, truncated = b"", False
-            if request.has_answer:
+            if request.has_answer and max_bytes is not None:
                 encoding = response.headers.get("content-encoding", "")
                 content, truncated = await _read(response.chunks(math.inf), encoding, max_bytes)
             is_done = connection.reusable
         except ProviderError as error:
+            begun = connection.begun
+            if begun is not None and max_bytes is None:
+                return _answer(request, begun, b"", began)
             if error.code == "unreachable":
                 raise
             why = str(error).removeprefix(f"{place.host}: ")
@@ -210,15 +219,7 @@ class Outbound:
                 self._kept[place] = (connection, time.monotonic())
             else:
                 connection.abort()
-        return Answer(
-            url=request.url,
-            status=response.status,
-            reason=response.reason,
-            headers=response.headers,
-            body=content,
-            truncated=truncated,
-            duration_ms=int((time.monotonic() - began) * 1000),
-        )
+        return _answer(request, response, content, began, truncated=truncated)
 
     def _kept_connection(self, place: "_Place") -> "Connection | None":
         connection, since = self._kept.pop(place, (None, 0.0))
@@ -230,29 +231,65 @@ class Outbound:
         return None
 
     async def _connect(self, place: "_Place") -> "Connection":
-        """To the first permitted address that answers."""
+        """To the first permitted address that answers. One that does not holds up the next for a
+        moment only.
+        """
         from batten.tools.guard import permitted_addresses
 
         if place.scheme == "https" and self._tls is None:
             # Reading the certificates takes tens of milliseconds.
             self._tls = await asyncio.to_thread(_tls_context)
-        loop, failure = asyncio.get_running_loop(), None
-        for address in await permitted_addresses(self._allowed, place.host, place.port):
+        addresses = await permitted_addresses(self._allowed, place.host, place.port)
+        opened: list[Connection] = []
+        failures: list[OSError | ValueError] = []
+        ended = asyncio.Event()
+
+        async def attempt(address: object) -> None:
             try:
-                _, connection = await loop.create_connection(
-                    lambda: Connection(place.host),
-                    str(address),
-                    place.port,
-                    ssl=self._tls if place.scheme == "https" else None,
-                    server_hostname=place.host if place.scheme == "https" else None,
-                )
-            except OSError as error:
-                failure = error
-            else:
-                return connection
-        raise ProviderError(
-            f"could not connect to {place.host}:{place.port}", code="unreachable", retriable=True
-        ) from failure
+                opened.append(await self._open(place, str(address)))
+            except (OSError, ValueError) as error:
+                failures.append(error)
+            ended.set()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks: list[asyncio.Task[None]] = []
+                while not opened and len(failures) < len(addresses):
+                    if len(tasks) < len(addresses):
+                        tasks.append(group.create_task(attempt(addresses[len(tasks)])))
+                    ended.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(
+                            _NEXT_S if len(tasks) < len(addresses) else None
+                        ):
+                            await ended.wait()
+                for task in tasks:
+                    task.cancel()
+        except BaseException:
+            for connection in opened:
+                connection.abort()
+            raise
+        for connection in opened[1:]:
+            connection.abort()
+        if not opened:
+            raise ProviderError(
+                f"could not connect to {place.host}:{place.port}: {_reason(failures[-1])}",
+                code="unreachable",
+                retriable=True,
+            ) from failures[-1]
+        return opened[0]
+
+    async def _open(self, place: "_Place", address: str) -> "Connection":
+        is_secure = place.scheme == "https"
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(place.host),
+            address,
+            place.port,
+            ssl=self._tls if is_secure else None,
+            server_hostname=place.host if is_secure else None,
+        )
+        connection.hold(True)  # a server may answer before it is asked
+        return connection
 
 
 class _Place(NamedTuple):
@@ -269,6 +306,20 @@ class _Request(NamedTuple):
     data: bytes
     has_answer: bool
     """Whether the answer may have a body."""
+
+
+def _answer(
+    request: _Request, response: Response, body: bytes, began: float, *, truncated: bool = False
+) -> Answer:
+    return Answer(
+        url=request.url,
+        status=response.status,
+        reason=response.reason,
+        headers=response.headers,
+        body=body,
+        truncated=truncated,
+        duration_ms=int((time.monotonic() - began) * 1000),
+    )
 
 
 def check_url(url: str) -> SplitResult:
@@ -359,6 +410,19 @@ async def _read(stream: AsyncIterable[bytes], encoding: str, limit: int) -> tupl
         if len(body) > limit:
             return bytes(body[:limit]), True
     return bytes(body), False
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Why there is no connection, without the address, which a name may have many of."""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or error})"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 def _tls_context() -> "ssl.SSLContext":

@@ -271,7 +271,7 @@ class _Execution:
                 signal=exit_.signal,
                 stdout_bytes=stdout.size,
                 stderr_bytes=stderr.size,
-                truncated=truncated,
+                truncated=truncated or self._command.cut,
             )
         )
         artifact_id = await self._keep(exit_)
@@ -324,7 +324,7 @@ class _Execution:
                 "signal": exit_.signal,
                 "stdout_bytes": stdout.size,
                 "stderr_bytes": stderr.size,
-                "truncated": self._body.refused_bytes > 0,
+                "truncated": self._command.cut or self._body.refused_bytes > 0,
                 "duration_ms": round((time.monotonic() - self._began) * 1000),
             },
             refused_bytes=self._body.refused_bytes,

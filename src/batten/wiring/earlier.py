@@ -81,7 +81,7 @@ def workspace_of(spec: SessionSpec, earlier: SessionRow | None) -> str:
     named = spec.workspace or (earlier.workspace_path if earlier is not None else ".")
     path = os.path.realpath(absolute(named, spec.cwd))
     if not os.path.isdir(path):
-        raise CallerError(f"--workspace {path} is not a directory", code="usage")
+        raise CallerError(f"the workspace {path} is not a directory", code="usage")
     try:
         path.encode()
     except UnicodeEncodeError as error:

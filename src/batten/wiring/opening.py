@@ -1,17 +1,19 @@
 """Opens one session: finds the earlier one, reads settings files, assembles the parts."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
+from batten.contract.errors import BattenError
 from batten.contract.notes import Note
 from batten.journal.contract import Journal, SessionRow
-from batten.session.history import unfinished_run
-from batten.session.session import Session, settings_of
+from batten.session.history import runs_of, unfinished_run
+from batten.session.session import Session
+from batten.session.stored_settings import settings_of
 from batten.wiring.earlier import Earlier, find_earlier, new_id, workspace_of
 from batten.wiring.files import settings_of_files
 from batten.wiring.parts import SessionParts
@@ -58,6 +60,10 @@ class OpenedSession:
         """The state of each tool server; secrets in its errors are redacted."""
         return self._parts.server_states()
 
+    def check_rules(self, lent: Iterable[str]) -> None:
+        """Raises `CallerError` for a rule about a tool that is neither ours nor `lent`."""
+        self._parts.check_rules(lent)
+
     def redact(self, text: str) -> str:
         """The text without the session's secrets."""
         return self.session.deps.redactor.text(text)
@@ -70,12 +76,26 @@ class OpenedSession:
         """Keep or remove the worktree that the session worked in, after its last run."""
         worktree, self._worktree = self._worktree, None
         if worktree is not None:
-            await worktree.settle(self._spec)
+            await worktree.settle(self._spec, is_awaited=await self._has_proposals())
+
+    async def _has_proposals(self) -> bool:
+        """Whether somebody has to decide on patches of the session; also if that is not known."""
+        journal = self.session.deps.journal
+        try:
+            for run in await runs_of(journal, self.session.session_id):
+                patches = await journal.artifacts(run.run_id, kind="patch")
+                if any(one.status == "proposed" and one.deleted_at is None for one in patches):
+                    return True
+        except BattenError:
+            return True
+        return False
 
     async def close(self) -> None:
         """End the processes of the session's parts. Close the session itself before."""
-        await self._parts.close()
-        await self.settle()
+        try:
+            await self._parts.close()
+        finally:
+            await self.settle()
 
 
 async def open_session(spec: SessionSpec, journal: Journal, home: str) -> OpenedSession:
@@ -150,7 +170,7 @@ async def _session(
     spec: SessionSpec, deps: RunDeps, settings: RunSettings, earlier: Earlier | None
 ) -> Session:
     if earlier is not None and earlier.run is None and not spec.fork:
-        return await Session.resume(deps, earlier.row, settings, spec.lease)
+        return await Session.resume(deps, earlier.row, settings, spec.lease, spec.by)
     session_id = await new_id(spec, deps.journal)
     if earlier is None or earlier.run is None:
         return await Session.open(deps, settings, surface=spec.surface, session_id=session_id)

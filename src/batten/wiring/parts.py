@@ -1,7 +1,7 @@
 """Assembles the parts that a session's runs work with, and closes them."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -20,7 +20,7 @@ from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
-from batten.models.pricing import price, prices_as_of
+from batten.models.pricing import check_own_prices, price, prices_as_of
 from batten.models.registry import open_model, priced_name, split_name
 from batten.redact.identity import recorded_identity
 from batten.redact.redactor import Redactor
@@ -88,10 +88,12 @@ class SessionParts:
         return self._keeper
 
     async def close(self) -> None:
-        if self._servers is not None:
-            await self._servers.close()
-        if self._keeper is not None:
-            await self._keeper.close()
+        try:
+            if self._servers is not None:
+                await self._servers.close()
+        finally:
+            if self._keeper is not None:
+                await self._keeper.close()
 
     async def run_deps(self, workspace: str, settings: RunSettings, found: Settings) -> RunDeps:
         """The dependencies of the runs of a session in this workspace."""
@@ -101,9 +103,10 @@ class SessionParts:
         config = config_folder(spec.environ)
         if found.env:
             self._environ = {**spec.environ, **found.env}
+        check_own_prices(self._environ)
         self._load_extensions(workspace)
         if not spec.lends_tools:
-            check_tools(self._read_rules(), [tool.spec.name for tool in self._own_tools])
+            self.check_rules()
         if settings.budget_micros_usd is not None and self._wants_prices():
             self._refuses_unpriced = True
             self._check_prices(settings)
@@ -210,6 +213,10 @@ class SessionParts:
 
         entries = map(without_ids, servers.values())
         return configured_values([*entries, *map(to_builtins, handlers)])
+
+    def check_rules(self, lent: Iterable[str] = ()) -> None:
+        """Raises `CallerError` for a rule about a tool that is neither ours nor `lent`."""
+        check_tools(self._read_rules(), [*(tool.spec.name for tool in self._own_tools), *lent])
 
     def _read_rules(self) -> Iterator[Rule]:
         """The rules of the specification and of files; a resumed session's were checked before."""
@@ -385,7 +392,7 @@ class SessionParts:
         spec, servers = self._spec, self._mcp_servers()
         if not servers:
             return
-        from batten.tools.mcp import McpServers
+        from batten.tools.mcp import MOST_TOOLS, McpServers
 
         self._servers = await McpServers.connect(
             {"mcpServers": servers}, self._environ, cwd=workspace, elicits=spec.elicits
@@ -394,6 +401,8 @@ class SessionParts:
             if state["status"] == "failed":
                 reason = redactor.text(" ".join(state["error"].split()))
                 spec.warn(f"MCP server {state['name']} is not available: {reason}")
+        for name in self._servers.with_more_tools():
+            spec.warn(f"MCP server {name} has more than {MOST_TOOLS} tools; the rest is left out")
 
 
 def _unpriced(name: str) -> CallerError:

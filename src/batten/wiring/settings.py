@@ -2,7 +2,6 @@
 from settings files.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,14 +9,15 @@ import msgspec
 from batten.agent.rules.rule import Rule, parse_rule
 from batten.agent.rules.verdict import AUTO_ALLOW, MODES, Mode
 from batten.agent.settings import PARALLEL_READS, RunSettings
-from batten.contract.errors import CallerError, NoCredentials
-from batten.models.registry import split_name
+from batten.contract.errors import CallerError, NoCredentials, UnknownModel
+from batten.models.registry import provider_named, split_name
 from batten.models.retry import MAX_RETRIES
 from batten.settings.contract import RuleConfig, Settings
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
 
 _BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
+_MODEL_VARIABLE = "BATTEN_MODEL"
 _MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
 _RETRIES_VARIABLE = "BATTEN_MAX_RETRIES"
 _LONGEST_COUNT = 6
@@ -72,9 +72,8 @@ def run_settings(
     }
     if not spec.needs_model:
         changes["models"] = ()
-    elif spec.models or spec.fallback_models or earlier is None:
-        models = spec.models or (earlier.models[:1] if earlier else ())
-        models = models or (found.model or _default_model(spec.environ),)
+    elif spec.models or spec.provider or spec.fallback_models or earlier is None:
+        models = spec.models or (_usual_model(spec, earlier, found),)
         names = (*models, *(spec.fallback_models or found.fallback_models))
         changes["models"] = tuple(
             _full_name(name, spec, found.entry_points.models) for name in names
@@ -170,13 +169,24 @@ def _full_name(name: str, spec: SessionSpec, also: tuple[str, ...]) -> str:
     return f"{provider}/{absolute(model, spec.cwd) if provider == 'scripted' else model}"
 
 
-def _default_model(environ: Mapping[str, str]) -> str:
-    if environ.get("BATTEN_MODEL"):
-        return environ["BATTEN_MODEL"]
+def _usual_model(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> str:
+    """The model if the specification names none; that of its provider, if it names one."""
+    kept = earlier.models[:1] if earlier else ()
+    named = [name for name in (*kept, found.model, spec.environ.get(_MODEL_VARIABLE)) if name]
+    if spec.provider:
+        also = found.entry_points.models
+        provider = provider_named(spec.provider, also)
+        usual = [model for _, model in _DEFAULT_MODELS]
+        for name in (*named, *usual):
+            if split_name(spec.full_name(name), also)[0] == provider:
+                return name
+        raise UnknownModel(f"--provider {provider} needs a model: give --model {provider}/MODEL")
+    if named:
+        return named[0]
     for variable, model in _DEFAULT_MODELS:
-        if environ.get(variable):
+        if spec.environ.get(variable):
             return model
     raise NoCredentials(
-        "no model: give --model PROVIDER/MODEL, or set BATTEN_MODEL, ANTHROPIC_API_KEY, "
+        f"no model: give --model PROVIDER/MODEL, or set {_MODEL_VARIABLE}, ANTHROPIC_API_KEY, "
         "OPENAI_API_KEY or GEMINI_API_KEY"
     )

@@ -53,6 +53,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The session to resume, by its id or that of one of its runs."""
     lease: "Lease | None" = None
     """The lease of the session to resume, if whoever resumes it has claimed it already."""
+    by: str = ""
+    """Who asked to resume it, if a service does that for a client."""
     resume_newest: bool = False
     """Resume the newest session of the workspace."""
     fork: bool = False
@@ -104,7 +106,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     elicits: bool = False
     """Tool servers may ask the resolvers for input."""
     lends_tools: bool = False
-    """The client may bring tools later: a rule may name one that is unknown now."""
+    """The client may bring tools later: rules are checked when those are known (`check_rules`)."""
 
     max_turns: int | None = None
     max_seconds: float | None = None
@@ -176,4 +178,12 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
         return self.full_name(self.models[0]) if self.models else ""
 
     def full_name(self, name: str) -> str:
-        return f"{self.provider}/{name}" if self.provider and "/" not in name else name
+        """With the provider, unless the name begins with one.
+
+        A provider's own names may have a slash: OpenRouter has `meta-llama/llama-3.1-8b-instruct`.
+        """
+        if not self.provider:
+            return name
+        from batten.models.registry import says_provider
+
+        return name if says_provider(name) else f"{self.provider}/{name}"

@@ -12,7 +12,7 @@ from batten.contract.errors import CallerError
 from batten.journal.contract import SessionRow
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
-from batten.workspace.worktrees import Worktree, Worktrees, check_name
+from batten.workspace.worktrees import Settled, Worktree, Worktrees, check_name
 
 T = TypeVar("T")
 
@@ -33,10 +33,17 @@ class SessionWorktree(Struct, frozen=True):
         else:
             os.close(self.held)
 
-    async def settle(self, spec: SessionSpec) -> None:
-        """Remove the worktree if it holds nothing, and say what became of it."""
+    async def settle(self, spec: SessionSpec, *, is_awaited: bool = False) -> None:
+        """Remove the worktree if it holds nothing, and say what became of it.
+
+        One that patches await stays: they are applied in it.
+        """
         tree = self.tree
-        settled = await asyncio.to_thread(self.all.settle, tree, self.held)
+        if is_awaited:
+            os.close(self.held)
+            settled = Settled(True, "proposed patches wait for review")
+        else:
+            settled = await asyncio.to_thread(self.all.settle, tree, self.held)
         if not settled.kept:
             spec.warn(f"worktree {tree.name} is removed, with its branch: {settled.reason}")
             return

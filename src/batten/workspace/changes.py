@@ -8,7 +8,7 @@ command; what others change at the same time counts too.
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -105,12 +105,17 @@ class ChangeRecord:
             self._own[path] = signature
 
     def changes_of(
-        self, commands: Sequence[Interval], *, quick: bool = False
+        self,
+        commands: Sequence[Interval],
+        *,
+        quick: bool = False,
+        next_began: Callable[[], int | None] = lambda: None,
     ) -> list[Changes] | None:
         """What each of these commands changed, in their order. Blocks.
 
         A file that several changed counts for the last of them. With `quick`, returns None and
-        learns nothing if there are more than `QUICK_FILES`.
+        learns nothing if there are more than `QUICK_FILES`. `next_began`: when another command
+        began after these, which may have changed files before they were looked at.
         """
         before = self._before
         if quick and before is not None and len(before.files) > QUICK_FILES:
@@ -123,8 +128,12 @@ class ChangeRecord:
         if before is None:
             return [Changes((), 0, now.incomplete) for _ in commands]
         found: list[list[FileChange]] = [[] for _ in commands]
-        self._find_changed(before, now, commands, own, found)
-        self._find_removed(before, now, commands, found)
+        last = commands[-1].ended_ns + _TICK_NS
+        began = next_began()
+        if began is not None:
+            last = min(last, began - 1)
+        self._find_changed(before, now, commands, last, own, found)
+        self._find_removed(before, now, commands, last, found)
         incomplete = now.incomplete or before.incomplete
         return [_summary(changes, incomplete) for changes in found]
 
@@ -133,10 +142,11 @@ class ChangeRecord:
         before: _Look,
         now: _Look,
         commands: Sequence[Interval],
+        last: int,
         own: dict[str, Signature],
         found: list[list[FileChange]],
     ) -> None:
-        first, last = commands[0].began_ns, commands[-1].ended_ns + _TICK_NS
+        first = commands[0].began_ns
         later: list[str] = []
         for path, signature in now.files.items():
             assert signature is not None
@@ -166,6 +176,7 @@ class ChangeRecord:
         before: _Look,
         now: _Look,
         commands: Sequence[Interval],
+        last: int,
         found: list[list[FileChange]],
     ) -> None:
         for path in before.files.keys() - now.files.keys():
@@ -175,7 +186,7 @@ class ChangeRecord:
             removed_ns = now.folders.get(folder, commands[-1].began_ns)
             if not _is_since(removed_ns, commands[0].began_ns):
                 continue
-            if removed_ns > commands[-1].ended_ns + _TICK_NS:
+            if removed_ns > last:
                 now.files[path] = before.files[path]  # as for files that changed later
                 continue
             if not (now.incomplete and os.path.lexists(path)):

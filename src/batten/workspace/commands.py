@@ -56,6 +56,9 @@ class Command:
     Processes the command leaves behind are ended shortly after its exit and named in `killed`.
     """
 
+    cut = False
+    """All output is read as it is written."""
+
     def __init__(
         self, control: Control, launch: Launch, streams: dict[Stream, int], stdin: int | None
     ) -> None:
@@ -171,9 +174,13 @@ class Command:
         try:
             await self.kill()
         finally:
-            self._close_stdin()
-            self._close_streams()
-            self._control.close()
+            self.drop()
+
+    def drop(self) -> None:
+        """Close every descriptor, on which the tree ends. Does not wait."""
+        self._close_stdin()
+        self._close_streams()
+        self._control.close()
 
     def _read(self, stream: Stream) -> bytes:
         """The available bytes, or none. Closes a stream at its end."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Literal
 
 from batten.contract.errors import CallerError, NotFound, ProviderError
-from batten.contract.tracing import current_traceparent
+from batten.contract.tracing import trace_context
 from batten.workspace import keeper_messages as wire
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
@@ -106,14 +106,18 @@ class Keeper:
         """End every command started here; the command lines of those that were still running."""
         live = [command for command in self._commands if not command.over]
         interrupted = [command for command in live if command.exit is None]
-        # Shims that were stopped by their commands do not answer; they end with the keeper.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING_S):
-                await asyncio.gather(*(command.close() for command in self._commands))
-        self._commands.clear()
-        shared, self._shared = self._shared, None
-        if shared is not None:
-            await shared.leave()
+        try:
+            # Shims that were stopped by their commands do not answer; they end with the keeper.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING_S):
+                    await asyncio.gather(*(command.close() for command in self._commands))
+        finally:  # also if this is cancelled, and before a command began to close
+            for command in self._commands:
+                command.drop()
+            self._commands.clear()
+            shared, self._shared = self._shared, None
+            if shared is not None:
+                await shared.leave()
         ended: list[str] = []
         for command in live:
             ended += [command.launch.line] if command in interrupted else command.killed
@@ -213,5 +217,4 @@ def _close(descriptors: list[int]) -> None:
 
 def _trace() -> dict[str, str]:
     """The span that a command belongs to, while tracing is on."""
-    span = current_traceparent.get()
-    return {"TRACEPARENT": span} if span else {}
+    return {name.upper(): value for name, value in trace_context().items()}

@@ -14,6 +14,7 @@ from batten.contract.errors import CallerError
 _PREFIX = "batten-"
 _SCRATCH = "batten-scratch-"
 _ID_BYTES = 8
+_HEX = frozenset("0123456789abcdef")
 
 
 class PrivateDirectory:
@@ -118,7 +119,8 @@ def _sweep(base: str) -> None:
 def _is_ours(name: str) -> bool:
     """Not those of others that begin alike, which hold no lock."""
     prefix = _SCRATCH if name.startswith(_SCRATCH) else _PREFIX
-    return name.startswith(prefix) and len(name) == len(prefix) + 2 * _ID_BYTES
+    digits = name[len(prefix) :]
+    return name.startswith(prefix) and len(digits) == 2 * _ID_BYTES and _HEX.issuperset(digits)
 
 
 def _is_private(entry: "os.DirEntry[str]") -> bool:

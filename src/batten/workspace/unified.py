@@ -6,6 +6,11 @@ from batten.contract.errors import CallerError, Conflict
 
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _NO_NEWLINE = b"\\"
+_NO_TEXT = re.compile(
+    rb"(?:old|new) mode |new file mode (?!100644)|(?:rename|copy) (?:from|to) "
+    rb"|GIT binary patch|Binary files "
+)
+"""Lines above the hunks that change more than the text of a file."""
 
 
 class BadDiff(CallerError):
@@ -28,6 +33,12 @@ def apply_unified(before: bytes | None, diff: bytes) -> bytes | None:
     lines = diff.removesuffix(b"\n").split(b"\n")
     start = next((number for number, line in enumerate(lines) if line.startswith(b"@@")), None)
     head = lines[:start]
+    if (line := next(filter(_NO_TEXT.match, head), None)) is not None:
+        shown = line[:80].decode(errors="replace")
+        raise BadDiff(
+            f"the diff changes more than the text of a file ({shown!r}): modes, links, renames and"
+            " binary files are not patched"
+        )
     if start is None or sum(line.startswith(b"--- ") for line in head) != 1:
         raise BadDiff("the diff has no hunk below `--- a/path` and `+++ b/path`: is it unified?")
     creates = any(line.startswith(b"--- /dev/null") for line in head)

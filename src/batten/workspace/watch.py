@@ -77,12 +77,16 @@ class FileWatcher:
 
     async def start(self) -> None:
         """Return once the watch is active."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the machine has no room for another
+            raise _typed(error, self._base) from error
         await self._started
 
     async def stop(self) -> None:
         self._stopping.set()
-        await asyncio.to_thread(self._thread.join)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
 
     def __aiter__(self) -> "FileWatcher":
         return self
@@ -107,10 +111,10 @@ class FileWatcher:
 
     def _run(self) -> None:
         """The thread that makes the blocking calls."""
-        from watchfiles._rust_notify import WatchfilesRustInternalError
-
         notify = None
         try:
+            from watchfiles._rust_notify import WatchfilesRustInternalError
+
             watched = _identity(self._base)
             notify = self._watching()
             self._tell(self._mark_started)
@@ -262,7 +266,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def _typed(error: BaseException, path: str) -> BaseException:
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | ImportError | RuntimeError):
         return ProviderError(f"Cannot watch {path}: {error}", code="watch_failed")
     return error
 

@@ -1,18 +1,23 @@
 """Agents take part in coordination sessions."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
 from batten.contract.facts import MacpCommitmentEvaluated, MacpMessageAccepted
-from batten.control.coordination.panel import Decided, Panel, PanelAgent, hold
-from batten.control.coordination.seat import transcript
+from batten.control.coordination.chair import open_panel
+from batten.control.coordination.panel import Decided, Panel, PanelAgent, hold, opening_of
+from batten.control.coordination.seat import Seat, transcript
+from batten.coordination.acts import ACTS
 from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
 from tests.control.coordination.panels import MAJORITY, Table, act, member, table
 
 QUESTION = "Which database?"
+SESSION_ID = "018f4b5a-7c10-7b6a-9d54-2f6f0f3f6a11"
 
 
 async def accepted(at: Table, run_id: str) -> list[MacpMessageAccepted]:
@@ -172,6 +177,65 @@ async def test_a_panel_that_takes_too_long_expires(tmp_path: Path) -> None:
         slow: list[dict[str, Any]] = [{"kind": "delay", "ms": 60_000}]
         decided = await held(at, member(tmp_path, "ann", slow), policy=DEFAULT, seconds=0.3)
     assert (decided.outcome, decided.state) == ("undecided", "EXPIRED")
+
+
+async def suspended(at: Table, group: asyncio.TaskGroup, panel: Panel) -> asyncio.Task[Decided]:
+    """A panel whose session was suspended before its first turn."""
+    opened = asyncio.get_running_loop().create_future()
+    holding = group.create_task(
+        hold(
+            panel,
+            at.runtime,
+            at.opener.open,
+            at.base,
+            opened=lambda session_id, run_id: opened.set_result(session_id),
+        )
+    )
+    await at.runtime.suspend(await opened, "batten", "lunch")
+    return holding
+
+
+async def test_a_suspended_panel_waits_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+    async with table(tmp_path) as at, asyncio.TaskGroup() as group:
+        agent = member(tmp_path, "ann", [act("propose", option="a"), approve()])
+        panel = Panel(question=QUESTION, agents=(agent,), session_id=SESSION_ID)
+        holding = await suspended(at, group, panel)
+        done, _ = await asyncio.wait((holding,), timeout=1)
+        assert not done
+        session = await at.runtime.find(SESSION_ID)
+        assert session is not None
+        assert (session.state, session.ordinal) == ("SUSPENDED", 1)
+        await at.runtime.resume(SESSION_ID, "batten", "")
+        decided = await holding
+    assert (decided.outcome, decided.state) == ("approved", "RESOLVED")
+
+
+async def test_an_agent_that_speaks_while_the_session_is_suspended_is_heard_after_it(
+    tmp_path: Path,
+) -> None:
+    async with table(tmp_path) as at, asyncio.TaskGroup() as group:
+        panel = Panel(question=QUESTION, agents=(), session_id=SESSION_ID)
+        chair = await open_panel(at.runtime, opening_of(replace(panel, connected=("ann",))))
+        await at.runtime.suspend(SESSION_ID, "batten", "lunch")
+        seat = Seat(at.runtime, SESSION_ID, "ann")
+        sending = group.create_task(seat.send(ACTS["Proposal"], {"option": "a"}))
+        done, _ = await asyncio.wait((sending,), timeout=0.3)
+        assert not done
+        await at.runtime.resume(SESSION_ID, "batten", "")
+        assert (await sending).ordinal == 2
+        assert (await chair.session()).ordinal == 2
+
+
+async def test_the_time_of_a_panel_stands_still_while_it_is_suspended(tmp_path: Path) -> None:
+    async with table(tmp_path) as at, asyncio.TaskGroup() as group:
+        agent = member(tmp_path, "ann", [{"kind": "delay", "ms": 60_000}])
+        panel = Panel(question=QUESTION, agents=(agent,), session_id=SESSION_ID, seconds=1)
+        holding = await suspended(at, group, panel)
+        done, _ = await asyncio.wait((holding,), timeout=1.5)
+        assert not done
+        await at.runtime.resume(SESSION_ID, "batten", "")
+        decided = await holding
+    assert decided.state == "EXPIRED"
 
 
 async def test_a_decision_outlives_the_process(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from base64 import b64decode, b64encode
 from contextlib import aclosing
+from operator import methodcaller
 from pathlib import Path
 
 import msgspec
@@ -75,7 +76,7 @@ async def test_replay_from_the_journal_gives_the_same_session(tmp_path: Path, pa
     async with open_runtime(tmp_path) as runtime:
         policy = policy_of(script)
         if policy is not None:
-            runtime.registries.policies = runtime.registries.policies.register(policy)
+            runtime.registries.change_policies(methodcaller("register", policy))
         await runtime.send(script_start(script))
         for message, expected in messages(script):
             check_answer(expected, await code_of(runtime, message))
@@ -121,7 +122,7 @@ async def test_commitment_ends_the_run_with_its_judgement_before_it(tmp_path: Pa
     rules = '{"voting": {"algorithm": "majority"}}'
     policy = PolicyDescriptor(policy_id="policy.vote", rules=rules, schema_version=3)
     async with open_runtime(tmp_path) as runtime:
-        runtime.registries.policies = runtime.registries.policies.register(policy)
+        runtime.registries.change_policies(methodcaller("register", policy))
         await runtime.send(start_message(policy_version="policy.vote"))
         await runtime.send(say("ann", "Proposal", proposal_id="p1", option="merge"))
         assert await code_of(runtime, commitment()) == "POLICY_DENIED"
@@ -378,6 +379,26 @@ async def test_model_call_in_a_signal_is_counted_though_its_payload_is_not_shown
     (shown,) = [one for one in events if one.type == "signal.emitted"]
     data = shown.data["decodedPayload"]["data"]  # bytes, as in every other signal
     assert b64decode(data).startswith(b'{"model":"gpt-4o-mini"')
+
+
+async def test_signal_that_is_sent_again_is_noted_once(tmp_path: Path) -> None:
+    payload = write(SIGNAL, {"signal_type": "risk", "correlation_session_id": SESSION_ID})
+    signal = Message(message_type="Signal", message_id="s1", sender="ann", payload=payload)
+    async with open_runtime(tmp_path) as runtime:
+        await runtime.send(start_message())
+        await asyncio.gather(runtime.send(signal), runtime.send(signal))
+        await runtime.send(replace(signal, sender="ben"))  # each agent counts its own messages
+    async with open_runtime(tmp_path) as runtime:
+        assert await runtime.recover() == 1
+        for message_id in ("s1", "s2"):
+            await runtime.send(replace(signal, message_id=message_id))
+        told = await facts_of(runtime, SESSION_ID)
+    noted = [one for one in told if isinstance(one, facts.MacpFrameObserved)]
+    assert [(one.sender, one.message_id) for one in noted] == [
+        ("ann", "s1"),
+        ("ben", "s1"),
+        ("ann", "s2"),
+    ]
 
 
 async def test_large_payload_is_an_artifact_and_comes_back_unchanged(tmp_path: Path) -> None:

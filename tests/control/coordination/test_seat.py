@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ async def test_a_policy_that_lets_participants_commit_gives_them_the_tool(tmp_pa
         policy_id="policy.shared", rules='{"commitment":{"authority":"any_participant"}}'
     )
     async with open_runtime(tmp_path) as runtime:
-        runtime.registries.policies = runtime.registries.policies.register(shared)
+        runtime.registries.change_policies(methodcaller("register", shared))
         chair = await open_panel(runtime, opening("macp.mode.decision.v1", policy=shared))
         session = await chair.session()
     assert "commit" in [act.name for act in acts_of(session, "ann")]

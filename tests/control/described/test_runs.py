@@ -1,6 +1,9 @@
 """Described runs on a real journal: created once, claimed by one runtime, ended in time."""
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
-from batten.contract.errors import CallerError, Conflict
+from batten.contract.errors import CallerError, Conflict, NotReady
 from batten.contract.facts import (
     Fact,
     MacpSessionBound,
@@ -18,11 +21,14 @@ from batten.contract.facts import (
     RunFailed,
     RunStarted,
 )
+from batten.control.coordination.registries import FILE, Registries
 from batten.control.coordination.runtime import Runtime
+from batten.control.described.cancelling import Cancelling
 from batten.control.described.creation import Asker, DescribedRuns, Made, keyed_run_id
 from batten.control.described.overdue import Overdue
+from batten.control.described.suspending import change
 from batten.coordination.rejection import Rejection
-from batten.journal.contract import Journal
+from batten.journal.contract import Journal, RunRow
 from batten.protocols.macp.descriptor import RunDescriptor, read_descriptor
 from batten.session.worker import claimable
 from batten.settings.control_plane import ControlPlaneSettings
@@ -35,7 +41,7 @@ BY = Asker(by="ann")
 
 
 def embedded(session_id: str = SESSION_ID, key: str = "", **session: Any) -> RunDescriptor:
-    body = given(sessionId=session_id, metadata={}, **session)
+    body = given(sessionId=session_id, **{"metadata": {}, **session})
     execution = {"idempotencyKey": key} if key else {}
     found: RunDescriptor = read({**body, "runtime": {"kind": "embedded"}, "execution": execution})
     return found
@@ -52,6 +58,37 @@ async def facts_of(journal: Journal, run_id: str) -> list[Fact]:
 
 def home(place: Place) -> Path:
     return Path(place.opener.home)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"cancelCallback": {"url": "http://h", "bearer": "b"}}])
+async def test_a_run_of_a_mode_that_the_runtime_lacks_fails_at_once(
+    place: Place, runs: DescribedRuns, metadata: dict[str, Any]
+) -> None:
+    made = await runs.create(embedded(modeName="ext.poll.v1", metadata=metadata), BY)
+    row = await place.journal.run(made.run_id)
+    assert row is not None
+    assert row.status == "failed"
+    *before, described, failed = await facts_of(place.journal, made.run_id)
+    assert before[0].type == "run.queued"
+    assert described.type == "macp.run_described"
+    assert isinstance(failed, RunFailed)
+    assert failed.code == "MODE_NOT_SUPPORTED"
+    assert "'ext.poll.v1'. Supported: ext.multi_round.v1, macp.mode." in failed.message
+    async with open_runtime(home(place)) as runtime:
+        with pytest.raises(Rejection, match="is failed: create another"):
+            await runtime.send(start_message())
+    assert await place.journal.verify() == []
+
+
+async def test_a_run_of_a_registered_mode_waits(place: Place, runs: DescribedRuns) -> None:
+    registries = Registries(str(home(place) / FILE))
+    [multi_round] = registries.modes.extension
+    poll = replace(multi_round, mode="ext.poll.v1")
+    registries.change_modes(lambda now: now.register(poll))
+    made = await runs.create(embedded(modeName="ext.poll.v1"), BY)
+    row = await place.journal.run(made.run_id)
+    assert row is not None
+    assert row.status == "queued"
 
 
 async def test_a_start_claims_the_run_that_waits_for_it(place: Place, runs: DescribedRuns) -> None:
@@ -143,6 +180,26 @@ async def test_overdue_runs_are_ended_once_and_fresh_ones_wait(
         assert isinstance(ending, RunFailed)
         assert (ending.code, ending.outcome) == ("RUNTIME_TIMEOUT", "timeout")
     assert await place.journal.awaited() == []
+
+
+async def test_a_clock_that_is_set_ends_no_waiting_run_early_or_late(
+    place: Place, runs: DescribedRuns
+) -> None:
+    await runs.create(embedded(), BY)
+    ahead_s, passed_s = 0.0, 0.0
+    overdue = Overdue(
+        place.journal,
+        60_000,
+        wall_s=lambda: time.time() + ahead_s,
+        steady_s=lambda: passed_s,
+    )
+    assert await overdue.look() == 0
+    ahead_s = 3600.0
+    assert await overdue.look() == 0
+    ahead_s = -3600.0
+    assert await overdue.look() == 0
+    passed_s = 61.0
+    assert await overdue.look() == 1
 
 
 async def test_no_worker_claims_a_run_that_waits_for_a_session(
@@ -243,3 +300,36 @@ async def test_operators_suspend_resume_and_cancel_what_a_described_run_became(
     ending = (await facts_of(place.journal, made.run_id))[-1]
     assert isinstance(ending, RunCancelled)
     assert (ending.by, ending.reason) == ("ann", "enough")
+
+
+async def test_a_runtime_that_hangs_is_told_of_and_heeds_the_cancel_later(
+    place: Place, runs: DescribedRuns
+) -> None:
+    body = embedded(metadata={"cancellationDelegated": True})
+    made = await runs.create(body, BY)
+    cancelling = Cancelling(place.tasks, runs, ControlPlaneSettings(), patience_s=0.01)
+
+    async def cancel(row: RunRow) -> None:
+        await cancelling.cancel(row, by="ann", reason="enough")
+
+    async def suspend(row: RunRow) -> None:
+        change_it = partial(change, place.journal, None, row, "running", "suspended")
+        await change_it(by="ann", reason="", patience_s=0.01)
+
+    async def refused(act: Callable[[RunRow], Awaitable[None]]) -> str:
+        row = await place.journal.run(made.run_id)
+        assert row is not None
+        with pytest.raises(NotReady) as late:
+            await act(row)
+        assert late.value.code == "RUNTIME_TIMEOUT"
+        return str(late.value)
+
+    async with open_runtime(home(place)) as runtime:  # it does not look at what is asked
+        await runtime.send(start_message())
+        assert "may still be suspended" in await refused(suspend)
+        assert "is cancelled as soon as it does" in await refused(cancel)
+        await refused(cancel)
+        await runtime.heed()
+    types = [fact.type for fact in await facts_of(place.journal, made.run_id)]
+    assert types.count(RunCancelRequested.TYPE) == 1
+    assert types[-1] == RunCancelled.TYPE

@@ -12,6 +12,8 @@ class Proxy:
         self.address = ""
         self.target = ""
         """`HOST:PORT`; empty to refuse."""
+        self.delay_s = 0.0
+        """How long a new connection waits before anything passes."""
         self._writers: set[asyncio.StreamWriter] = set()
 
     def cut(self) -> None:
@@ -21,6 +23,7 @@ class Proxy:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self.target.rpartition(":")
+        await asyncio.sleep(self.delay_s)
         try:
             from_target, to_target = await asyncio.open_connection(host, int(port or 0))
         except OSError:

@@ -23,6 +23,7 @@ from batten.control.observer.observer import Observer
 from batten.journal.contract import Journal, NewRun, RunRow
 from batten.journal.recorder import load_artifact, open_sealed
 from batten.journal.sqlite import SqliteJournal
+from batten.protocols.macp import judgements
 from batten.protocols.macp.emitting import NormaliserState
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.normaliser import VERSION, normalise
@@ -77,7 +78,7 @@ class Panel:
     """Agents of one session, by the published SDK."""
 
     def __init__(self, address: str, session_id: str = "", **options: Any) -> None:
-        self.clients = {name: agent(address, name) for name in _AGENTS}
+        self.clients = {name: agent(address, name) for name in (*_AGENTS, "weak")}
         if session_id:
             options["session_id"] = session_id
         self.session = sdk.DecisionSession(self.clients["lead"], **options)
@@ -87,7 +88,7 @@ class Panel:
         found: str = self.session.session_id
         return found
 
-    def signal(self, name: str, signal_type: str, data: bytes = b"") -> str:
+    def signal(self, name: str, signal_type: str, data: bytes = b"", id_: str = "") -> str:
         """Broadcast a signal about the session; its message id."""
         payload = core.SignalPayload(
             signal_type=signal_type,
@@ -102,6 +103,7 @@ class Panel:
             sender=name,
             payload=payload.SerializeToString(),
         )
+        envelope.message_id = id_ or envelope.message_id
         self.clients[name].send(envelope)
         message_id: str = envelope.message_id
         return message_id
@@ -199,6 +201,15 @@ async def describe(
     return run_id
 
 
+def is_message(fact: Fact) -> bool:
+    return isinstance(fact, facts.MacpFrameObserved) and fact.ordinal is not UNSET
+
+
+def is_judgement(fact: Fact) -> bool:
+    """Whether it is what the runtime said of a policy."""
+    return isinstance(fact, facts.MacpFrameObserved) and fact.message_type in judgements.TYPES
+
+
 class Observing:
     """An observer at work in this process."""
 
@@ -221,13 +232,8 @@ class Observing:
         return await envelopes(self.journal, run_id)
 
     async def until(self, run_id: str, type_: str, count: int = 1) -> None:
-        """Until the run has so many facts of a type."""
-        found = 0
-        async with asyncio.timeout(PATIENCE_S):
-            async for page in self.journal.follow(run_id, types=frozenset({type_})):
-                found += len(page)
-                if found >= count:
-                    return
+        """Until the run has so many facts of a type, beside what its policy said."""
+        await self._until(run_id, type_, count, lambda fact: not is_judgement(fact))
 
     async def ended(self, run_id: str) -> RunRow:
         endings = frozenset({"run.finished", "run.failed", "run.cancelled"})
@@ -254,12 +260,19 @@ class Observing:
 
     async def until_said(self, run_id: str, count: int) -> None:
         """Until so many messages of the session are stored."""
+        await self._until(run_id, FRAME, count, is_message)
+
+    async def until_judged(self, run_id: str, count: int) -> None:
+        """Until so many words of the session's policy are stored."""
+        await self._until(run_id, FRAME, count, is_judgement)
+
+    async def _until(
+        self, run_id: str, type_: str, count: int, counts: Callable[[Fact], bool]
+    ) -> None:
         found = 0
         async with asyncio.timeout(PATIENCE_S):
-            async for page in self.journal.follow(run_id, types=frozenset({FRAME})):
-                for stored in page:
-                    fact = decode_fact(stored.body)
-                    found += isinstance(fact, facts.MacpFrameObserved) and fact.ordinal is not UNSET
+            async for page in self.journal.follow(run_id, types=frozenset({type_})):
+                found += sum(counts(decode_fact(stored.body)) for stored in page)
                 if found >= count:
                     return
 

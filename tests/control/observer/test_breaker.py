@@ -1,7 +1,9 @@
 """The circuit breaker, on a clock that the tests move."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -14,8 +16,11 @@ from batten.control.observer.contract import (
     unavailable,
 )
 from batten.control.observer.link import RuntimeLink
+from batten.control.observer.managing import RuntimeElsewhere
 from batten.serve.grpc.client import Dialling, GrpcRuntime
 from batten.serve.grpc.credentials import FixedCredentials
+
+PATIENCE_S = 20
 
 
 class Clock:
@@ -144,3 +149,20 @@ def _failing(fault: RuntimeFault) -> Callable[[RuntimeClient], Awaitable[None]]:
         raise fault
 
     return ask
+
+
+async def test_a_runtime_that_hangs_is_noticed_by_probes_long_before_a_call_gives_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hung:  # it takes connections and says nothing
+        address = f"127.0.0.1:{hung.getsockname()[1]}"
+        dialled = partial(
+            GrpcRuntime, credentials=FixedCredentials(), dialling=Dialling(timeout_s=600)
+        )
+        link = RuntimeLink(lambda: address, dialled, Breaker(2, 30.0), "rust", probe_s=0.1)
+        async with asyncio.timeout(PATIENCE_S):
+            told = await link.health()
+            with pytest.raises(RuntimeFault, match=r"within 0\.1 s"):
+                await RuntimeElsewhere(link).profile()
+        assert (told.ok, told.runtime_kind) == (False, "rust")
+        assert told.detail == f"no answer from {address} within 0.1 s"
+        assert link.breaker.state == "OPEN"
+        await link.close()

@@ -53,9 +53,11 @@ async def test_d35_a_run_posted_before_its_session_is_followed_to_its_end(
             "session.state.changed",
             "session.stream.opened",
             "artifact.created",
+            "policy.resolved",
             "message.received",
             "message.received",
             "proposal.created",
+            "policy.commitment.evaluated",
             "message.received",
             "decision.finalized",
             "session.state.changed",
@@ -191,6 +193,53 @@ async def test_signals_of_a_session_are_told_once_with_their_sender(
         assert len(ids) == len(set(ids)) <= len(sent)
         seen = [one for one in await here.events(run_id) if one.type == "participant.seen"]
         assert len(seen) == 3
+
+
+async def test_a_stranger_s_signal_about_a_session_stays_out_of_its_run(
+    tmp_path: Path, server: Server
+) -> None:
+    async with observing(tmp_path, server.address) as here:
+        with panel(server.address) as agents:
+            run_id = await here.followed(agents)
+            await here.heard(run_id, partial(agents.signal, "ann", "risk.flag"))
+            await in_thread(agents.signal, "weak", "risk.forged")
+            await here.heard(run_id, partial(agents.signal, "ben", "risk.later"))
+            await in_thread(agents.commit_after, 1)
+            await here.ended(run_id)
+        told = [one for one in await here.events(run_id) if one.type == "signal.emitted"]
+        assert {one.data["sender"] for one in told} == {"ann", "ben"}
+        seen = [one for one in await here.events(run_id) if one.type == "participant.seen"]
+        assert {one.data["participantId"] for one in seen} == {"lead", "ann", "ben"}
+
+
+async def test_a_signal_is_told_though_another_message_has_its_id(
+    tmp_path: Path, server: Server
+) -> None:
+    async with observing(tmp_path, server.address) as here:
+        with panel(server.address) as agents:
+            run_id = await here.followed(agents)
+            await here.heard(run_id, partial(agents.signal, "ann", "risk.first"))
+            taken = (await here.said(run_id))[0].message_id
+            assert isinstance(taken, str)
+            for name in ("ann", "ben", "ann"):
+                await in_thread(partial(agents.signal, name, "risk.flag", id_=taken))
+            await here.heard(run_id, partial(agents.signal, "ben", "risk.last"))
+        told = [one for one in await here.events(run_id) if one.type == "signal.emitted"]
+        assert [one.data["sender"] for one in told if one.data["messageId"] == taken] == [
+            "ann",
+            "ben",
+        ]
+
+
+async def test_without_named_participants_everybody_may_signal(
+    tmp_path: Path, server: Server
+) -> None:
+    async with observing(tmp_path, server.address) as here:
+        with panel(server.address) as agents:
+            run_id = await describe(here.journal, agents.session_id)
+            await in_thread(partial(agents.session.start, intent="x", participants=[], ttl_ms=9999))
+            await here.until(run_id, FRAME, 2)
+            await here.heard(run_id, partial(agents.signal, "ann", "risk.flag"))
 
 
 async def test_a_secret_in_a_message_is_sealed(tmp_path: Path, server: Server) -> None:

@@ -67,20 +67,21 @@ async def own_events(server: Server, session_id: str) -> list[CanonicalEvent]:
 
 
 def of_messages(events: list[CanonicalEvent]) -> list[tuple[Any, ...]]:
-    """What came of messages; each home has its own runs, times and policy events."""
+    """What came of messages and their policy; each home has its own runs, times and name."""
     return [
-        (one.type, one.subject, one.data)
+        (one.type, one.subject, _told(one))
         for one in events
         if one.source.kind == "runtime" and one.type not in _OWN
     ]
 
 
-_OWN = frozenset(
-    {
-        *("policy.resolved", "policy.commitment.evaluated", "policy.denied"),
-        *("message.send_failed", "session.state.changed"),
-    }
-)
+def _told(event: CanonicalEvent) -> dict[str, Any]:
+    if not event.type.startswith("policy."):
+        return event.data
+    return {name: value for name, value in event.data.items() if name != "sender"}
+
+
+_OWN = frozenset({"message.send_failed", "session.state.changed"})
 """What only the runtime itself knows, or an observer asks for."""
 
 
@@ -97,6 +98,7 @@ async def test_a_session_elsewhere_has_the_events_of_one_at_home(
     assert seen == of_messages(await own_events(server, session_id))
     assert len([one for one in seen if one[0] == "message.received"]) == len(spoken(mode))
     assert seen[-1][0] == "decision.finalized"
+    assert [one[0] for one in seen[:2]] == ["policy.resolved", "message.received"]
 
 
 @each_script
@@ -110,6 +112,7 @@ async def test_a_conformance_script_is_seen_as_the_runtime_sees_it(
         own = of_messages(await own_events(lenient, session_id))
         count = sum(one[0] == "message.received" for one in own)
         await here.until_said(run_id, count)
+        await here.until_judged(run_id, sum(one[0].startswith("policy.") for one in own))
         if script["expected_final_state"] == "Resolved":
             assert (await here.ended(run_id)).status == "completed"
         assert of_messages(await here.events(run_id)) == own

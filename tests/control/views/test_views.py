@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +338,24 @@ async def test_a_deleted_run_is_in_no_view(tmp_path: Path) -> None:
         assert [row.run_id for row in store.all_kept("states")] == [kept]
         with pytest.raises(NotFound):
             await views.state(gone)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_run_that_is_deleted_while_its_events_are_read_does_not_end_as_if_it_were_whole(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        gone = await play(runtime, DECISION)
+    async with opened(tmp_path) as (journal, _, views):
+        if is_kept:
+            await views.catch_up()
+        async with aclosing(views.run_events(gone).pages(size=3)) as pages:
+            assert (await anext(pages))[0].seq == 1
+            await delete_session(journal, journal_session(SESSION_ID))
+            views.forget([gone])
+            with pytest.raises(NotFound):
+                async for _ in pages:
+                    pass
 
 
 async def known(views: Views) -> list[str]:

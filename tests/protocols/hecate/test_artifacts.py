@@ -161,6 +161,32 @@ def multipart(*parts: tuple[str, bytes], boundary: bytes = b"b-1", end: bytes = 
     return b"".join(pieces) + b"--" + boundary + end + b"\r\n"
 
 
+def typed(name: str, content: bytes, media_type: str) -> bytes:
+    """A part with a type of its own."""
+    return (
+        b'--b-1\r\nContent-Disposition: form-data; name="%b"\r\nContent-Type: %b\r\n\r\n%b\r\n'
+        % (name.encode(), media_type.encode(), content)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "of_part", "expected"),
+    [
+        ("image", {}, "image/png", "image/png"),
+        ("image", {"mime_type": "image/gif"}, "image/png", "image/gif"),
+        ("patch", {}, "application/octet-stream", "text/x-diff"),
+        ("patch", {}, "", "text/x-diff"),
+        ("tool_result_blob", {}, "", "application/octet-stream"),
+    ],
+)
+def test_a_body_has_the_type_of_its_metadata_its_part_or_its_kind(
+    kind: str, said: dict[str, str], of_part: str, expected: str
+) -> None:
+    described = typed("metadata", request(kind=kind, **said), "application/json")
+    data = described + typed("body", b"x", of_part) + b"--b-1--\r\n"
+    assert read_artifact("multipart/form-data; boundary=b-1", data).media_type() == expected
+
+
 @pytest.mark.parametrize("content", [b"", b"plain", b"\r\n--b\r\n\0\xff", bytes(range(256)) * 40])
 def test_an_artifact_is_created_from_parts_with_any_bytes(content: bytes) -> None:
     data = multipart(("metadata", request()), ("body", content))
@@ -197,6 +223,16 @@ def test_an_artifact_is_created_from_parts_with_any_bytes(content: bytes) -> Non
             "has no name",
         ),
         ("multipart/form-data; boundary=b-1", b"--b-1\r\nz\r\n--b-1--\r\n", "has no headers"),
+        (
+            "multipart/form-data; boundary=b-1",
+            multipart(("metadata", request()), ("body", b"x"), ("body", b"y")),
+            "two parts named body",
+        ),
+        (
+            "multipart/form-data; boundary=b-1",
+            typed("metadata", request(), "") + typed("body", b"x", "no type") + b"--b-1--\r\n",
+            "does not fit",
+        ),
     ],
 )
 def test_a_wrong_multipart_request_is_refused(kind: str, data: bytes, words: str) -> None:

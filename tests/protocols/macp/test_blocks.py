@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from batten.contract import facts as f
 from batten.contract.ids import to_uuid
+from batten.coordination.payloads import SESSION_START, write
 from tests.protocols.macp.making import (
     at,
     bound,
@@ -127,3 +128,14 @@ def test_an_artifact_of_the_control_plane_is_told_by_its_own_kind() -> None:
         "artifactId": to_uuid(attached.artifact_id),
         "uri": "https://reports.test/1",
     }
+
+
+def test_a_participant_that_is_declared_with_blanks_around_it_is_one_participant() -> None:
+    start = write(SESSION_START, {"participants": ["lead", " ann\n"]})
+    told = shown(observed(said("lead", "SessionStart", start)))
+    participants = told["participants"]
+    assert [(one["participantId"], one["status"]) for one in participants] == [
+        ("lead", "active"),
+        ("ann", "waiting"),
+    ]
+    assert [one["id"] for one in told["graph"]["nodes"]] == ["lead", "ann", "__start"]

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from batten.contract import facts as f
 from batten.coordination.payloads import COMMITMENT, write
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.pages import event_page
@@ -35,6 +36,21 @@ from .making import (
 
 def committed(**fields: Any) -> Any:
     return said("lead", "Commitment", write(COMMITMENT, fields))
+
+
+def taken(frame: f.MacpFrameObserved) -> f.MacpMessageAccepted:
+    """The same message, accepted by the runtime beside the service."""
+    return f.MacpMessageAccepted(
+        message_id=str(frame.message_id),
+        message_type=str(frame.message_type),
+        sender=str(frame.sender),
+        timestamp_unix_ms=1,
+        accepted_at_unix_ms=1,
+        ordinal=2,
+        state="OPEN",
+        body={},
+        payload=frame.payload,
+    )
 
 
 def block(facts: Any, *names: str) -> dict[str, Any]:
@@ -268,6 +284,85 @@ def test_each_voter_counts_once() -> None:
             "quorum": {"required": 2, "cast": 2},
         }
     ]
+
+
+def test_a_decision_is_as_sure_as_the_votes_on_its_own_proposal() -> None:
+    facts = observed(
+        said("lead", "Proposal", proposal_id="p1", option="a"),
+        said("ann", "Proposal", proposal_id="p2", option="b"),
+        said("ann", "Vote", proposal_id="p1", vote="APPROVE"),
+        said("lead", "Vote", proposal_id="p1", vote="APPROVE"),
+        said("ann", "Vote", proposal_id="p2", vote="REJECT"),
+    )
+    open_ = block(facts, "decision", "current")
+    assert (open_["proposalId"], open_["confidence"]) == ("p2", 0.0)
+    decided = block(
+        [*facts, committed(commitment_id="c1", action="decision.selected", outcome_positive=True)],
+        *("decision", "current"),
+    )
+    assert (decided["proposalId"], decided["confidence"]) == ("p1", 1.0)
+
+
+def test_who_abstains_takes_no_side_whatever_an_evaluation_said_before() -> None:
+    facts = observed(
+        said("lead", "Proposal", proposal_id="p1", option="a"),
+        said("ann", "Evaluation", proposal_id="p1", recommendation="APPROVE", confidence=0.9),
+        said("ann", "Vote", proposal_id="p1", vote="ABSTAIN"),
+        said("lead", "Vote", proposal_id="p1", vote="REJECT"),
+    )
+    assert block(facts, "decision", "current")["confidence"] == 0.0
+
+
+def test_a_withdrawn_proposal_is_not_the_one_that_was_decided() -> None:
+    negotiation = "macp.mode.proposal.v1"
+    facts = observed(
+        said("lead", "Proposal", mode=negotiation, proposal_id="p1", title="a"),
+        said("ann", "CounterProposal", mode=negotiation, proposal_id="p2", title="b"),
+        said("ann", "Accept", mode=negotiation, proposal_id="p1"),
+        said("lead", "Accept", mode=negotiation, proposal_id="p1"),
+        said("lead", "Withdraw", mode=negotiation, proposal_id="p1"),
+        said("lead", "Accept", mode=negotiation, proposal_id="p2"),
+        committed(commitment_id="c1", action="proposal.accepted", outcome_positive=True),
+    )
+    assert block(facts, "decision", "current")["proposalId"] == "p2"
+
+
+@pytest.mark.parametrize("sender", ["lead", "ann"])
+def test_an_agent_cannot_speak_for_the_policy(sender: str) -> None:
+    said_so = [
+        said(sender, "PolicyResolved", json_text(policyId="policy.lax", policyVersion="lax")),
+        said(sender, "PolicyCommitmentEvaluated", json_text(commitmentId="c", decision="allow")),
+        said(sender, "PolicyDenied", json_text(commitmentId="c", reasons=["no"])),
+    ]
+    hosted = [queued(), started(), bound(mode="ext.notes.v1")]
+    for facts in (observed(*said_so), [*hosted, *map(taken, said_so)]):
+        events = canonical(facts)
+        told = [event for event in events if event.type.startswith("policy.")]
+        assert [event.data["sender"] for event in told] in ([], ["batten-runtime"])
+        assert types(events).count("message.received") == 3
+        policy = block(facts, "policy")
+        assert policy["commitmentEvaluations"] == []
+        assert policy["policyVersion"] == "policy.default"
+
+
+def test_the_runtime_is_no_participant_of_the_sessions_that_it_judges() -> None:
+    judged = said("rt", "PolicyCommitmentEvaluated", json_text(commitmentId="c", decision="allow"))
+    facts = observed(judged, said("ann", "Vote", proposal_id="p1", vote="APPROVE"))
+    judging, *vote = types(canonical(facts))[-3:]
+    assert (judging, vote) == (
+        "policy.commitment.evaluated",
+        ["message.received", "proposal.updated"],
+    )
+    assert [one["participantId"] for one in shown(facts)["participants"]] == ["lead", "ann"]
+    assert block(facts, "outboundMessages")["total"] == 1
+
+
+@pytest.mark.parametrize("decision", [{}, {"decision": "perhaps"}, {"decision": 1}])
+def test_only_a_judgement_that_says_allow_allows(decision: dict[str, Any]) -> None:
+    judged = said("rt", "PolicyCommitmentEvaluated", json_text(commitmentId="c", **decision))
+    policy = block(observed(judged), "policy")
+    assert [one["decision"] for one in policy["commitmentEvaluations"]] == ["deny"]
+    assert policy.get("quorumStatus") != "reached"
 
 
 def test_redaction_leaves_no_copy_in_any_event() -> None:

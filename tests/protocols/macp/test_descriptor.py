@@ -13,7 +13,7 @@ from batten.protocols.macp.descriptor import (
     is_session_id,
     read_descriptor,
 )
-from batten.protocols.macp.errors import STATUSES, body_of, error_body, runtime_error
+from batten.protocols.macp.errors import STATUSES, body_of, error_body
 
 
 def given(**changes: Any) -> dict[str, Any]:
@@ -111,6 +111,42 @@ def test_what_the_document_does_not_list_is_refused_by_its_place(body: Any, wher
     assert where in error.message
 
 
+def test_null_says_that_an_optional_member_is_left_out() -> None:
+    nothing = dict.fromkeys(("sessionId", "policyVersion", "metadata"))
+    requester = {"actorId": None, "actorType": None}
+    execution = {"idempotencyKey": None, "tags": None, "requester": requester}
+    body = given(**nothing) | {
+        "runtime": {"kind": "rust", "version": None},
+        "execution": execution,
+    }
+    assert msgspec.to_builtins(read(body)) == {
+        "mode": "live",
+        "runtime": {"kind": "rust"},
+        "session": {name: one for name, one in body["session"].items() if name not in nothing},
+        "execution": {"requester": {}},
+    }
+    assert msgspec.to_builtins(read(body | {"execution": None})).keys() == body.keys() - {
+        "execution"
+    }
+    callback = {"url": "http://initiator/cancel", "bearer": None}
+    kept = {"cancelCallback": callback, "note": None}
+    assert concealed(msgspec.to_builtins(read(given(metadata=kept))))["session"]["metadata"] == kept
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (given(ttlMs=None), "session.ttlMs: Expected `int`, got `null`"),
+        (given() | {"mode": None}, "mode: Expected `str`, got `null`"),
+        (given() | {"session": None}, "session: Expected `object`, got `null`"),
+        (given(metadata=None, kickoff=None), "session: Object contains unknown field `kickoff`"),
+        (given() | {"mode": "dry"}, "mode: Invalid enum value 'dry'; use one of live, sandbox"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(body: Any, message: str) -> None:
+    assert refusal(body).message == message
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"\xff"', b"[" * 5000])
 def test_what_is_no_request_at_all_is_refused(body: bytes) -> None:
     with pytest.raises(CallerError) as caught:
@@ -163,10 +199,3 @@ def test_errors_of_ours_have_their_code(error: Exception, code: str, status: int
     body = body_of(error)
     assert (body.error_code, body.status_code) == (code, status)
     assert "secret" not in body.message
-
-
-def test_an_error_of_the_runtime_tells_its_grpc_code() -> None:
-    body = runtime_error(5, "no such policy")
-    assert (body.status_code, body.error_code) == (404, "NOT_FOUND")
-    assert body.metadata == {"grpcCode": 5}
-    assert runtime_error(13, "x").error_code == "INTERNAL_ERROR"

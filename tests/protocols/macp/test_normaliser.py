@@ -213,6 +213,24 @@ def test_task_progress_is_a_percentage() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"progress": 0.07}, {"percentage": 7.0}),
+        ({"progress": 0.29}, {"percentage": 29.0}),
+        ({"progress": 5.0, "total": 10.0}, {"percentage": 50.0, "total": 10.0}),
+        ({"progress": 7.0, "total": 100.0}, {"percentage": 7.0, "total": 100.0}),
+        ({"progress": 1.0, "total": 1e-300}, {"total": 1e-300}),
+        ({"progress": 42.0}, {"percentage": 42.0}),
+    ],
+)
+def test_progress_is_a_percentage_without_the_noise_of_fractions(
+    given: dict[str, Any], told: dict[str, float]
+) -> None:
+    event = only(canonical(observed(said("ann", "Progress", **given))), "progress.reported")
+    assert event.data["decodedPayload"] == {"message": "", **told}
+
+
+@pytest.mark.parametrize(
     ("payload", "prompt_tokens"),
     [
         ({"llmCall": {"promptTokens": 1}, "tokenUsage": {"promptTokens": 2}}, 1),
@@ -231,6 +249,18 @@ def test_a_model_call_is_found_in_the_documented_order(
 ) -> None:
     call = find_call("Evaluation", payload, {})
     assert (None if call is None else call["promptTokens"]) == prompt_tokens
+
+
+@pytest.mark.parametrize("signal_type", ["llm.call.completed", "risk.flag"])
+@pytest.mark.parametrize("name", ["llmCall", "tokenUsage"])
+@pytest.mark.parametrize("is_inner", [True, False])
+def test_a_model_call_is_found_in_the_data_of_any_signal(
+    signal_type: str, name: str, is_inner: bool
+) -> None:
+    usage: dict[str, Any] = {name: {"promptTokens": 3, "completionTokens": 4}}
+    data = json_text(**({"metadata": usage} if is_inner else usage)).encode()
+    events = canonical(observed(said("ann", "Signal", signal_type=signal_type, data=data)))
+    assert only(events, "llm.call.completed").data["decodedPayload"]["totalTokens"] == 7
 
 
 @pytest.mark.parametrize(

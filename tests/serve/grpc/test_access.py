@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from cryptography import x509
@@ -27,6 +28,7 @@ from batten.serve.grpc.identity import Identity
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.signed_tokens import JwtOptions, JwtVerifier
 from batten.serve.http.keys import KeyStore
+from batten.sinks.audit.log import AuditLog, AuditQuery
 from tests.coordination.given import start_message
 from tests.coordination.published import core, sdk
 from tests.serve.conversing import eventually
@@ -97,6 +99,43 @@ def test_restricted_tokens_are_held_to_their_rights(guarded: Server) -> None:
         assert stub.RegisterPolicy(request, metadata=bearer("admin-token")).ok
 
 
+def test_who_changes_modes_and_policies_is_audited(guarded: Server) -> None:
+    admin = bearer("admin-token")
+    policy = wire.policies.PolicyDescriptor(
+        policy_id="policy.audited", mode="*", rules="{}", schema_version=1
+    )
+    mode = core.ModeDescriptor(
+        mode="ext.audited.v1",
+        mode_version="1.0.0",
+        message_types=["Say", "Commitment"],
+        terminal_message_types=["Commitment"],
+    )
+    with plain_stub(guarded) as stub:
+        policies = wire.policies
+        register = policies.RegisterPolicyRequest(policy_descriptor=policy)
+        assert stub.RegisterPolicy(register, metadata=admin).ok
+        assert not stub.RegisterPolicy(register, metadata=admin).ok
+        gone = policies.UnregisterPolicyRequest(policy_id="policy.audited")
+        assert stub.UnregisterPolicy(gone, metadata=admin).ok
+        extended = core.RegisterExtModeRequest(mode_descriptor=mode)
+        made = stub.RegisterExtMode(extended, metadata=admin)
+        assert made.ok, made.error
+        ended = core.UnregisterExtModeRequest(mode="ext.audited.v1")
+        assert stub.UnregisterExtMode(ended, metadata=admin).ok
+    with closing(AuditLog.open(str(guarded.home))) as log:
+        entries = [
+            (one.actor, one.action, one.resource_id)
+            for one in reversed(log.find(AuditQuery())[0])
+            if "audited" in (one.resource_id or "")
+        ]
+    assert entries == [
+        ("admin", "policy.registered", "policy.audited"),
+        ("admin", "policy.unregistered", "policy.audited"),
+        ("admin", "mode.registered", "ext.audited.v1"),
+        ("admin", "mode.unregistered", "ext.audited.v1"),
+    ]
+
+
 async def test_a_session_belongs_to_the_trace_of_the_call_that_started_it(
     guarded: Server,
 ) -> None:
@@ -162,7 +201,11 @@ def test_agent_id_header_is_an_identity_in_development_only(
 
 
 class Issuer:
-    """Signs tokens, and serves its keys over HTTP."""
+    """Signs tokens, and serves its keys over HTTP until it is left.
+
+    To close its socket is not enough: the thread would ask the kernel about it without a pause,
+    for as long as there are tests.
+    """
 
     def __init__(self) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -183,6 +226,13 @@ class Issuer:
         Thread(target=self.http.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/jwks"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
     def token(self, key: Any = None, **claims: Any) -> str:
         named = {
             "iss": "https://issuer.example",
@@ -197,10 +247,8 @@ class Issuer:
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
-    made = Issuer()
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
+    with Issuer() as made:
+        yield made
 
 
 def test_signed_tokens_are_verified_with_the_issuers_keys(tmp_path: Path, issuer: Issuer) -> None:

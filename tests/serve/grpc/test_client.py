@@ -20,6 +20,7 @@ from batten.serve.grpc.credentials import (
     credentials_of,
 )
 from batten.settings.control_plane import ControlPlaneSettings
+from tests.control.observer.cutting import cutting
 from tests.control.observer.elsewhere import OBSERVER, elsewhere
 from tests.models.test_http import certificate
 from tests.ports import free_port
@@ -184,6 +185,16 @@ async def test_a_token_that_the_runtime_refuses_is_not_sent_again(tmp_path: Path
                 await client.policies("")
             assert refused.value.code == "UNAUTHENTICATED"
             service.answer = {"token": OBSERVER}
+            assert await client.policies("")
+            await client.close()
+
+
+async def test_a_runtime_that_is_far_away_is_reached_at_the_first_attempt(tmp_path: Path) -> None:
+    with elsewhere(tmp_path) as server:
+        async with cutting() as proxy:
+            proxy.target, proxy.delay_s = server.address, 0.6
+            credentials = FixedCredentials(bearer=OBSERVER)
+            client = GrpcRuntime(proxy.address, credentials, Dialling(timeout_s=10))
             assert await client.policies("")
             await client.close()
 

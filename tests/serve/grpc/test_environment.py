@@ -50,8 +50,8 @@ def test_tokens_signed_with_a_shared_secret_must_be_asked_for(tmp_path: Path) ->
 
 
 def test_token_that_names_no_known_key_is_tried_with_all_of_them(tmp_path: Path) -> None:
-    issuer = Issuer()
-    issuer.http.server_close()
+    with Issuer() as issuer:
+        pass  # nobody asks it for its keys
     keys = [*json.loads(issuer.jwks)["keys"], *json.loads(shared_keys())["keys"]]
     given = {
         "MACP_AUTH_ISSUER": ISSUER,
@@ -69,8 +69,7 @@ def test_token_that_names_no_known_key_is_tried_with_all_of_them(tmp_path: Path)
 
 
 def test_signed_and_fixed_tokens_work_beside_each_other(tmp_path: Path) -> None:
-    issuer = Issuer()
-    try:
+    with Issuer() as issuer:
         given = {
             "MACP_AUTH_ISSUER": ISSUER,
             "MACP_AUTH_AUDIENCE": "here",
@@ -88,9 +87,6 @@ def test_signed_and_fixed_tokens_work_beside_each_other(tmp_path: Path) -> None:
                 core.SendRequest(envelope=wire.write_envelope(_signal())), metadata=signed
             ).ack
             assert ack.error.code == "UNAUTHENTICATED"
-    finally:
-        issuer.http.shutdown()
-        issuer.http.server_close()
 
 
 def _signal() -> Message:

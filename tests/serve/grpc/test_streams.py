@@ -18,10 +18,11 @@ _END = object()
 class Frames:
     """A call whose frames are given one by one."""
 
-    def __init__(self, stub: Any, name: str) -> None:
+    def __init__(self, stub: Any, name: str, *more: tuple[str, str]) -> None:
+        """`more` metadata than who it is."""
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self.answers = stub.StreamSession(
-            iter(self._asked.get, _END), metadata=bearer(name), timeout=20
+            iter(self._asked.get, _END), metadata=(*bearer(name), *more), timeout=20
         )
 
     def subscribe(self, session_id: str, after: int = 0) -> None:
@@ -245,6 +246,53 @@ def test_second_subscription_of_a_call_tells_the_cancellation_again(stub: Any) -
     ]
     frames.subscribe(session_id, after=1)
     assert [one.envelope.message_type for one in frames.end()] == ["SessionCancel"]
+
+
+def suspended_and_resumed(stub: Any, session_id: str) -> None:
+    suspend = core.SuspendSessionRequest(session_id=session_id, reason="lunch")
+    assert stub.SuspendSession(suspend, metadata=bearer("lead")).ack.ok
+    resume = core.ResumeSessionRequest(session_id=session_id, reason="eaten")
+    assert stub.ResumeSession(resume, metadata=bearer("lead")).ack.ok
+
+
+def test_participant_that_asks_for_it_hears_of_a_suspension_and_its_end(stub: Any) -> None:
+    session_id = opened(stub)
+    frames = Frames(stub, "ann", ("batten-suspensions", "1"))
+    frames.subscribe(session_id)
+    assert next(frames.answers).envelope.message_type == "SessionStart"
+    suspended_and_resumed(stub, session_id)
+    suspended, resumed = next(frames.answers).envelope, next(frames.answers).envelope
+    assert (suspended.message_type, resumed.message_type) == ("SessionSuspend", "SessionResume")
+    assert {suspended.sender, resumed.sender} == {"macp-runtime"}
+    assert {suspended.session_id, resumed.session_id} == {session_id}
+    why = core.SessionSuspendPayload.FromString(suspended.payload)
+    assert (why.suspended_by, why.reason) == ("lead", "lunch")
+    after = core.SessionResumePayload.FromString(resumed.payload)
+    assert (after.resumed_by, after.reason) == ("lead", "eaten")
+    assert after.banked_ms == resumed.timestamp_unix_ms - suspended.timestamp_unix_ms
+    assert sent(stub, proposal(session_id, "ben", "p1")).ok
+    assert ids(frames.end()) == ["p1"]
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (0, ["SessionStart", "SessionSuspend", "SessionResume", "Proposal"]),
+        (1, ["SessionSuspend", "SessionResume", "Proposal"]),
+        (2, []),
+    ],
+)
+def test_suspension_has_no_place_among_the_messages(stub: Any, after: int, told: list[str]) -> None:
+    session_id = opened(stub)
+    suspended_and_resumed(stub, session_id)
+    assert sent(stub, proposal(session_id, "ann", "p1")).ok
+    asking, counting = Frames(stub, "ann", ("batten-suspensions", "1")), Frames(stub, "ann")
+    for frames, types in (
+        (asking, told),
+        (counting, [one for one in told if one in ("SessionStart", "Proposal")]),
+    ):
+        frames.subscribe(session_id, after=after)
+        assert [one.envelope.message_type for one in frames.end()] == types
 
 
 def test_nobody_sends_a_cancellation_as_a_message(stub: Any) -> None:

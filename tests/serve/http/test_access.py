@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batten.serve.http.errors import HttpError
@@ -36,6 +37,17 @@ async def test_without_a_valid_key_every_route_but_a_public_one_is_refused(tmp_p
             assert answer.headers["www-authenticate"] == "Bearer"
         assert (await server.ask("GET", "/toy/page", headers={"Authorization": key})).status == 401
         assert (await server.ask("GET", "/open")).status == 200
+
+
+async def test_an_old_key_with_the_name_of_an_author_without_a_key_is_told_from_that(
+    tmp_path: Path,
+) -> None:
+    stored, key = KeyStore(str(tmp_path)).create("ci", "viewer")
+    path = tmp_path / "keys" / f"{stored.id}.json"
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(stored, name="operator")))
+    async with toy(tmp_path) as server:
+        answer = await server.ask("GET", "/toy/page", headers=bearer(key))
+    assert answer.json["principal"] == f"operator@{stored.id}"
 
 
 @pytest.mark.parametrize("header", ["X-Api-Key", "X-Hecate-Runtime-Token", "Authorization"])

@@ -6,6 +6,11 @@ import pytest
 
 from tests.serve.http.wire import Toy
 
+HALF = (
+    "the body is not JSON: a string has half of a surrogate pair, such as \\ud83d without its"
+    " other half; send both, or the character itself"
+)
+
 
 async def test_a_body_becomes_a_value_and_an_answer_json(server: Toy) -> None:
     answer = await server.ask("POST", "/toy/notes", {"text": "hello", "unknown": [1]})
@@ -124,6 +129,9 @@ async def test_a_wrong_query_names_the_field_and_what_would_be_right(
     [
         (b"", None, "the body is empty; send a JSON object"),
         (b"{", None, "the body is not JSON: Input data was truncated"),
+        (b'{"text":"\\ud83d', None, "the body is not JSON: Input data was truncated"),
+        (b'{"text":"a\\ud83d"}', None, HALF),
+        (b'{"text":"\\udc00a"}', None, HALF),
         (b"[]", None, "the body: expected an object, got an array"),
         (b"{}", "text", "`text` is missing in the body"),
         (b'{"text":1}', "text", "`text` in the body: expected a string, got an integer"),

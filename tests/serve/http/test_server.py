@@ -1,11 +1,13 @@
 """The server as a process: sockets, signals, TLS and what it says when it cannot listen."""
 
 import asyncio
+import gc
 import signal
 import socket
 import ssl
 import stat
 import sys
+import warnings
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,7 +24,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from batten.serve.http.keys import KeyStore
-from batten.serve.http.listener import Tls
+from batten.serve.http.limits import Limits
+from batten.serve.http.listener import Listener, Tls
+from batten.serve.http.request import Request
 from tests.serve.http.wire import PATIENCE_S, Clients, Connection, clients, request, toy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,6 +141,38 @@ async def test_an_answer_that_is_read_slowly_is_whole_though_half_a_head_is_cut(
             assert await half.reader.read() == b""
             whole = await slow.reader.readexactly(int(headers["content-length"]))
         assert whole == b"x" * (64 << 20)
+        assert (await ended(server.process))[:2] == (0, "closed\n")
+
+
+HALF = b"PUT /toy/raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx"
+CHUNKS = b"PUT /toy/raw HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx"
+
+
+@pytest.mark.parametrize("sent", [HALF, HALF[:-1], CHUNKS], ids=["half", "nothing", "chunks"])
+async def test_a_body_that_stops_coming_does_not_hold_the_end(tmp_path: Path, sent: bytes) -> None:
+    limits = {"grace_s": 1000, "body_timeout_s": 1000}
+    async with program(tmp_path, limits=limits) as server:
+        half, probe = await server.connect(), await server.connect()
+        await half.send(sent)
+        assert (await probe.ask("GET", "/toy/page")).status == 200
+        server.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            refused = await half.answer()
+        assert (refused.status, refused.error["type"]) == (408, "request_body_timeout")
+        assert refused.headers["connection"] == "close"
+        assert (await ended(server.process))[:2] == (0, "closed\n")
+
+
+async def test_a_body_that_goes_on_is_answered_though_the_server_stops(tmp_path: Path) -> None:
+    async with program(tmp_path, limits={"grace_s": 1000}) as server:
+        half, probe = await server.connect(), await server.connect()
+        await half.send(HALF)
+        assert (await probe.ask("GET", "/toy/page")).status == 200
+        server.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await probe.reader.read() == b""
+            await half.send(b"12345678")
+            assert (await half.answer()).json == {"bytes": 9}
         assert (await ended(server.process))[:2] == (0, "closed\n")
 
 
@@ -327,19 +363,21 @@ async def test_a_stop_waits_for_no_client_of_tls_that_says_nothing(tmp_path: Pat
         context = ssl.create_default_context(cafile=tls["certificate"])
         port = int(server.url.rpartition(":")[2])
 
-        def ask() -> ssl.SSLSocket:
-            """It does not look at its connection again."""
+        def ask(path: str) -> ssl.SSLSocket:
             made = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
             wrapped = context.wrap_socket(made, server_hostname="localhost")
-            wrapped.sendall(request("GET", "/toy/page"))
-            assert wrapped.recv(12) == b"HTTP/1.1 200"
+            wrapped.sendall(request("GET", path))
             return wrapped
 
-        idle = await asyncio.to_thread(ask)
+        # They do not look at their connections again, nor say that they close them.
+        idle, served = await asyncio.to_thread(ask, "/toy/page"), ask("/toy/wait")
+        assert idle.recv(12) == b"HTTP/1.1 200"
         server.process.send_signal(signal.SIGTERM)
-        assert await ended(server.process) == (0, "closed\n", "")
-        idle.close()
-        silent.close()
+        assert served.recv(12) == b"HTTP/1.1 503"
+        code, out, _ = await ended(server.process)
+        assert (code, out) == (0, "closed\n")
+        for one in (idle, served, silent):
+            one.close()
 
 
 async def test_a_process_with_few_descriptors_serves_more_than_one_client(tmp_path: Path) -> None:
@@ -394,3 +432,26 @@ async def test_the_log_has_an_object_a_line_with_the_request_id(tmp_path: Path) 
     assert logged[3]["note_id"] == "n1"
     assert (logged[0]["path"], logged[0]["principal"]) == ("/toy/notes", "operator")
     assert "a secret of the code" in logged[1]["error"]
+
+
+async def test_a_connection_that_is_accepted_as_the_server_stops_is_closed() -> None:
+    """In whatever turn of the loop it stops: also before the connection's task has begun."""
+
+    async def respond(request: Request) -> None:
+        raise AssertionError("nothing is asked")
+
+    gc.collect()  # what others left
+    for turns in range(5):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+                bound = socket.create_server(("127.0.0.1", 0))
+                address = bound.getsockname()
+                listener = Listener(bound, respond, Limits(), 10, group)
+                with socket.create_connection(address):
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    listener.stop()
+                    await listener.closed()
+            gc.collect()
+        assert not [str(one.message) for one in told], turns

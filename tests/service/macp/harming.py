@@ -86,9 +86,8 @@ class Talk(threading.Thread):
             while not self.enough.wait(0.01):
                 self._insist(lambda panel: panel.propose(self.sent))
             self._insist(lambda panel: panel.commit())
-        except BaseException as error:
+        except BaseException as error:  # `hear` and `ended` tell of it
             self.failed = error
-            raise
 
     def hear(self, count: int) -> None:
         """Wait for so many messages more."""
@@ -160,6 +159,8 @@ class Campaign:
         with open(self.service.stage.home / "journal.db.lock", "rb+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.kill(pid, signal.SIGSTOP)
+            # A thread of it that waits for the lock could still take it before it is stopped.
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
     async def ended(self, run_id: str, talk: Talk) -> list[dict[str, Any]]:
         """Let the talk end; the canonical events of its run, once that has ended too."""

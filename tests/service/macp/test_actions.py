@@ -14,7 +14,7 @@ from tests.agent.stage import bash, end, say
 from tests.coordination.published import sdk
 from tests.service.macp.describing import DescribedPlane, described_planes, descriptor
 from tests.service.macp.initiators import Asked, initiators
-from tests.service.serving import Json
+from tests.service.serving import Json, serving
 
 DELEGATED = {"cancellationDelegated": True}
 NO_WAY = (
@@ -155,6 +155,21 @@ async def test_a_run_that_waits_is_cancelled_and_its_session_never_opens(
             with pytest.raises(sdk.MacpAckError) as refused:
                 await described.open(made["sessionId"])
             assert refused.value.failure.code == "SESSION_NOT_OPEN"
+
+
+async def test_a_run_is_cancelled_also_where_the_audit_log_cannot_be_written(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, "--no-runtime", "--workers", "0") as service:
+        plane = DescribedPlane(service)
+        made = await plane.create(descriptor(metadata=DELEGATED))
+        for left in Path(service.stage.home).glob("audit.db*"):
+            left.unlink()
+        (Path(service.stage.home) / "audit.db").mkdir()
+        await service.stop()
+        await service.start()
+        record = await plane.post(f"/runs/{made['runId']}/cancel")
+        assert record["status"] == "cancelled"
 
 
 async def test_cancels_at_the_same_time_end_a_run_once(described: DescribedPlane) -> None:
@@ -352,7 +367,12 @@ async def test_a_session_is_suspended_and_resumed(described: DescribedPlane) -> 
     assert (await described.post(f"{path}/resume"))["status"] == "running"
     log = (await described.get(f"/audit?resourceId={made['runId']}"))["data"]
     told = [(one["action"], one["details"].get("reason")) for one in log]
-    assert told == [("run.resumed", ""), ("run.suspended", "lunch"), ("run.created", None)]
+    assert told == [
+        ("run.resumed", ""),
+        ("run.suspended", "lunch"),
+        ("run.started", None),
+        ("run.created", None),
+    ]
     await described.decide(made["sessionId"])
     await described.until(made["runId"], "completed")
     for name, wanted in (("suspend", "suspended"), ("resume", "running")):

@@ -1,9 +1,7 @@
 """`GET /events` of a real service: filters, and a cursor that is sound across runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,15 +10,14 @@ import pytest
 from batten.journal.sqlite import SqliteJournal
 from tests.protocols.macp.making import failed, finished, said
 from tests.service.macp.runs import descriptor, get, refused, session, write_run, write_runs
-from tests.service.serving import Service, serving
+from tests.service.serving import Service
 
 NOTE = b"x"
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--no-runtime") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--no-runtime",)
 
 
 async def pages(service: Service, query: str, limit: int) -> list[Any]:
@@ -38,6 +35,7 @@ async def pages(service: Service, query: str, limit: int) -> list[Any]:
         after = page["nextCursor"]
 
 
+@pytest.mark.own_service
 async def test_the_cursor_across_runs_skips_and_repeats_nothing(service: Service) -> None:
     runs = [session(descriptor(), said("ann", "Note", NOTE), finished()) for _ in range(3)]
     ids = await write_runs(service.stage.home, *runs)
@@ -52,6 +50,7 @@ async def test_the_cursor_across_runs_skips_and_repeats_nothing(service: Service
         assert await pages(service, f"runId={run_id}", 4) == own
 
 
+@pytest.mark.own_service
 async def test_late_commits_of_any_run_are_behind_the_cursor(service: Service) -> None:
     """Many writers at once, and one reader that goes on from where it was."""
     home = service.stage.home
@@ -97,6 +96,7 @@ async def test_late_commits_of_any_run_are_behind_the_cursor(service: Service) -
     assert len({one["id"] for one in seen}) == len(seen) == (await get(service, "/events"))["total"]
 
 
+@pytest.mark.own_service
 async def test_events_are_filtered_by_type_time_and_scenario(service: Service) -> None:
     first, second = await write_runs(
         service.stage.home,
@@ -121,6 +121,7 @@ async def test_events_are_filtered_by_type_time_and_scenario(service: Service) -
     assert (both["data"], both["total"]) == ([], 0)
 
 
+@pytest.mark.own_service
 async def test_an_event_has_the_nested_envelope(service: Service) -> None:
     [run_id] = await write_runs(service.stage.home, session(descriptor()))
     [first, *_] = (await get(service, "/events?limit=1"))["data"]
@@ -154,6 +155,7 @@ async def test_events_of_an_unknown_run_are_none(service: Service) -> None:
     assert (page["data"], page["total"]) == ([], 0)
 
 
+@pytest.mark.own_service
 async def test_a_cursor_stays_good_when_a_run_before_it_is_deleted(service: Service) -> None:
     home = service.stage.home
     run = await service.started(service.stage.scenario([]))
@@ -167,6 +169,7 @@ async def test_a_cursor_stays_good_when_a_run_before_it_is_deleted(service: Serv
     assert (await get(service, f"/events?afterSeq={cursor}"))["data"] == own[2:]
 
 
+@pytest.mark.own_service
 async def test_views_that_are_deleted_under_a_stopped_service_come_back_equal(
     service: Service,
 ) -> None:
@@ -180,6 +183,7 @@ async def test_views_that_are_deleted_under_a_stopped_service_come_back_equal(
     assert [await get(service, path) for path in paths] == before
 
 
+@pytest.mark.own_service
 async def test_two_services_on_one_home_see_the_same(service: Service) -> None:
     other = Service(service.stage, ("--no-runtime",))
     await other.start()

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -66,6 +67,7 @@ async def test_d12_a_repeated_key_answers_with_the_stored_run_and_starts_nothing
 ) -> None:
     body = {**descriptor(), "execution": {"idempotencyKey": "once"}}
     first = await described.create(body)
+    assert UUID(first["runId"]).version == 5  # one that is made of a name
     assert await described.create(body) == first
     await described.open(first["sessionId"])
     other = {**descriptor("x", modeName="other"), "execution": {"idempotencyKey": "once"}}
@@ -431,6 +433,26 @@ async def test_validation_tells_what_is_wrong_and_creates_nothing(
             "VALIDATION_ERROR",
         )
     assert len((await described.get("/hecate/v1/tasks"))["data"]) == 1
+
+
+@pytest.mark.own_service
+async def test_validation_warns_of_what_the_runtime_would_refuse(described: DescribedPlane) -> None:
+    policy: Json = {"policyId": "policy.tasks", "mode": "macp.mode.task.v1", "rules": {}}
+    async with asyncio.timeout(PATIENCE_S):  # until the runtime has started
+        while (await described.posted("/runtime/policies", policy)).status == 503:
+            pass
+    twice = [{"id": "ann"}, {"id": "ann"}]
+    for fields, warning in (
+        ({"policyVersion": "policy.default"}, ""),
+        ({"policyVersion": "policy.none"}, "Runtime has no policy 'policy.none'"),
+        ({"policyVersion": "policy.tasks"}, "Policy 'policy.tasks' is for mode"),
+        ({"ttlMs": 86_400_000}, ""),
+        ({"ttlMs": 86_400_001}, "Runtimes refuse a session with a ttlMs above 86400000"),
+        ({"participants": twice}, "Runtimes refuse a session that names a participant twice"),
+    ):
+        told = await described.post("/runs/validate", descriptor(**fields))
+        assert (told["valid"], len(told["warnings"])) == (True, int(bool(warning))), fields
+        assert "".join(told["warnings"]).startswith(warning)
 
 
 async def test_validation_warns_of_a_runtime_that_is_not_there(tmp_path: Path) -> None:

@@ -1,24 +1,22 @@
 """`GET /dashboard/…` of a real service."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.protocols.macp.making import failed, finished, json_text, said
 from tests.service.macp.runs import descriptor, get, refused, session, write_runs
-from tests.service.serving import Service, serving
+from tests.service.serving import Service
 
 SIGNAL = said("ann", "Signal", json_text(signalType="risk", confidence=0.85))
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--no-runtime") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--no-runtime",)
 
 
+@pytest.mark.own_service
 async def test_the_overview_has_all_parts_and_is_never_stale(service: Service) -> None:
     empty = await get(service, "/dashboard/overview")
     assert empty.keys() == {"kpis", "recentRuns", "runtimeHealth", "charts"}
@@ -50,6 +48,7 @@ async def test_the_overview_has_all_parts_and_is_never_stale(service: Service) -
     }
 
 
+@pytest.mark.own_service
 async def test_windows_and_ranges(service: Service) -> None:
     await write_runs(service.stage.home, session(descriptor(), finished()))
     now = datetime.now(UTC)
@@ -94,6 +93,7 @@ async def test_a_bad_value_is_a_400(service: Service, query: str) -> None:
     assert (status, code) == (400, "VALIDATION_ERROR")
 
 
+@pytest.mark.own_service
 async def test_d31_agents_have_real_numbers(service: Service) -> None:
     assert await get(service, "/dashboard/agents/metrics") == []
     # The published signal has no field for it: its data has.

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from batten.control.observer.hosted import HostedRuntime
 from batten.serve.http.app import App
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.plane_watch import BreakerState, PlaneWatch, RuntimeState
@@ -24,6 +25,24 @@ async def test_a_service_is_ready_once_the_runtime_beside_it_runs(tmp_path: Path
         assert answer.json["checks"]["runtime"] == "ok"
         assert answer.json["runtime"]["detail"] == "beside this service"
         assert (await plane.get("/runtime/health"))["ok"] is True
+
+
+async def test_a_runtime_beside_the_service_that_says_nothing_is_unwell() -> None:
+    now = 0.0
+    watch = PlaneWatch("rust")
+    watch.hosted = HostedRuntime(clock=lambda: now)
+    watch.hosted.heard(b"batten: listening on 127.0.0.1:1\n.")
+    now = 3.0
+    assert (await watch.runtime()).ok
+    watch.hosted.heard(b".")
+    now = 13.0
+    told = await watch.runtime()
+    assert (told.ok, told.detail) == (
+        False,
+        "the runtime beside this service hangs: it said nothing for 10 s",
+    )
+    watch.hosted.heard(b".")
+    assert (await watch.runtime()).ok
 
 
 async def test_d34_health_has_the_members_of_both_shapes(service: Service) -> None:

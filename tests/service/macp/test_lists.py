@@ -1,25 +1,28 @@
 """`GET /runs` of a real service: filters, pages, order, and no stale answer."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.agent.stage import end, say
 from tests.protocols.macp.making import cancelled, failed, finished
 from tests.service.macp.runs import descriptor, get, refused, session, write_runs
-from tests.service.serving import Service, serving
+from tests.service.serving import Service
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with serving(tmp_path, "--no-runtime") as running:
-        yield running
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--no-runtime",)
 
 
-@pytest.fixture
-async def ids(service: Service) -> dict[str, str]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ids(shared: Service) -> dict[str, str]:
+    """Runs of every kind in the service of the module."""
+    return await write_kinds(shared)
+
+
+async def write_kinds(service: Service) -> dict[str, str]:
     """Runs of every kind, by a name for each, oldest first."""
     runs = {
         "done": session(descriptor(tags=["a", "b"], environment="prod"), finished()),
@@ -133,6 +136,7 @@ async def test_a_bad_value_is_a_400_that_names_it(service: Service, query: str) 
     assert query.partition("=")[0] in message or "UTF-8" in message
 
 
+@pytest.mark.own_service
 async def test_the_next_read_shows_what_any_process_committed(service: Service) -> None:
     home = service.stage.home
     assert (await get(service, "/runs"))["total"] == 0
@@ -143,9 +147,9 @@ async def test_the_next_read_shows_what_any_process_committed(service: Service) 
         assert page["data"][0]["status"] == "completed"
 
 
-async def test_runs_of_agents_are_listed_beside_sessions(
-    service: Service, ids: dict[str, str]
-) -> None:
+@pytest.mark.own_service
+async def test_runs_of_agents_are_listed_beside_sessions(service: Service) -> None:
+    await write_kinds(service)
     run = await service.started(service.stage.scenario([say("Hello."), end()]))
     await run.ended()
     page = await get(service, "/runs?limit=1")

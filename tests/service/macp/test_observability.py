@@ -70,6 +70,7 @@ async def test_d32_a_model_of_the_table_has_its_exact_price(plane: Plane) -> Non
     run = await plane.run_of(await plane.speak(told))
     llm = (await plane.get(f"{run}/state"))["llm"]
     assert [call["estimatedCostUsd"] for call in llm["calls"]] == [0.000045, 0.000255]
+    assert [str(call["latencyMs"]) for call in llm["calls"]] == ["890", "890"]
     assert llm["totals"]["estimatedCostUsd"] == 0.0003
 
 

@@ -83,6 +83,31 @@ async def test_a_run_is_validated_against_the_modes_of_the_runtime_elsewhere(
         assert told["warnings"][0].startswith("Runtime not reachable: ")
 
 
+async def test_what_the_runtime_elsewhere_refuses_is_told_with_its_status(tmp_path: Path) -> None:
+    async with campaigning(tmp_path, seed=6) as campaign:
+        plane = DescribedPlane(campaign.service)
+        body = descriptor("lead", "ann", "ben", metadata={"cancellationDelegated": True})
+        body["runtime"]["kind"] = "rust"
+        made = await plane.create(body)
+        with panel(campaign.runtime.server.address, made["sessionId"]) as agents:
+            await in_thread(agents.start)
+            await plane.until(made["runId"], "running")
+            for action in ("cancel", "suspend"):
+                answer = await plane.posted(f"/runs/{made['runId']}/{action}")
+                assert (answer.status, answer.json["errorCode"]) == (403, "FORBIDDEN")
+                assert answer.json["metadata"] == {"grpcCode": 7}
+            record = await plane.get(f"/runs/{made['runId']}")
+            assert record["status"] == "running"
+            same = await plane.post(f"/runs/{made['runId']}/resume")
+            assert (same["id"], same["status"]) == (record["id"], "running")
+            campaign.proxy.target = ""
+            campaign.proxy.cut()
+            for action in ("cancel", "suspend"):
+                answer = await plane.posted(f"/runs/{made['runId']}/{action}")
+                assert (answer.status, answer.json["errorCode"]) == (503, "RUNTIME_UNAVAILABLE")
+                assert answer.json["metadata"] == {"grpcCode": 14}
+
+
 async def test_option_b_cancels_the_session_elsewhere_if_its_policy_lets_the_observer(
     tmp_path: Path,
 ) -> None:

@@ -10,6 +10,7 @@ from tests.service.macp.test_edge import refused
 from tests.service.serving import PATIENCE_S, serving
 from tests.session.processes import batten
 
+POLL_S = 0.1
 OLD = "2020-01-01T00:00:00.000Z"
 
 
@@ -37,15 +38,17 @@ async def test_an_old_session_goes_after_the_start_and_a_new_one_stays(tmp_path:
         async with asyncio.timeout(PATIENCE_S):
             while (await service.ask("GET", old.path)).status != 404:
                 await service.request("GET", "/audit")
+                await asyncio.sleep(POLL_S)
         for path in ("", "/state", "/events"):
             answer = await service.request("GET", f"/runs/{to_uuid(old.run_id)}{path}")
             refused(answer, 404, "RUN_NOT_FOUND")
         assert (await new.now())["status"] == "completed"
         async with asyncio.timeout(PATIENCE_S):
-            while not (
-                found := (await service.request("GET", "/audit?action=retention.run")).json["data"]
-            ):
-                pass
+            while True:
+                answer = await service.request("GET", "/audit?action=retention.run")
+                if found := answer.json["data"]:
+                    break
+                await asyncio.sleep(POLL_S)
         [entry] = found
         assert entry["actorType"] == "system"
         assert entry["details"]["removed"] == {"runs": 1, "audit": 0, "deliveries": 0}

@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from batten.control.observer.contract import RuntimeFault
+from batten.control.observer.hosted import HostedRuntime
+from batten.serve.http.macp.observing import Observing
+from batten.settings.control_plane import ControlPlaneSettings
+from batten.wiring.opener import SessionOpener
+from batten.wiring.spec import SessionSpec
 from tests.control.observer.elsewhere import OBSERVER, elsewhere
 from tests.service.serving import PATIENCE_S, Service, serving
 
@@ -95,8 +101,11 @@ async def test_a_policy_is_registered_told_and_removed(beside: Service) -> None:
     assert missing["errorCode"] == "NOT_FOUND"
     assert missing["metadata"] == {"grpcCode": 5}
     audit = (await ask(beside, "GET", "/audit?resource=policy"))["data"]
-    done = [(entry["action"], entry["resourceId"]) for entry in audit]
-    assert done == [("policy.unregistered", policy_id), ("policy.registered", policy_id)]
+    done = [(entry["actor"], entry["action"], entry["resourceId"]) for entry in reversed(audit)]
+    # Of the client: the service that asks the runtime for it is not another one.
+    assert done == [
+        ("operator", action, policy_id) for action in ("policy.registered", "policy.unregistered")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -129,10 +138,20 @@ async def test_a_policy_of_another_shape_is_refused(
     assert refused["errorCode"] == "VALIDATION_ERROR"
 
 
-async def test_the_runtime_is_found_again_where_its_next_process_listens(tmp_path: Path) -> None:
-    async with serving(tmp_path, "--runtime-bind", "127.0.0.1:0", environ=FREELY) as service:
+async def test_a_hung_runtime_may_have_done_it_and_its_next_process_is_found(
+    tmp_path: Path,
+) -> None:
+    environ = {**FREELY, "RUNTIME_REQUEST_TIMEOUT_MS": "500"}
+    async with serving(tmp_path, "--runtime-bind", "127.0.0.1:0", environ=environ) as service:
         before = await once_healthy(service)
-        os.kill(_child_of(service.pid, b"runtime"), signal.SIGKILL)
+        runtime = _child_of(service.pid, b"runtime")
+        os.kill(runtime, signal.SIGSTOP)
+        late = await ask(service, "POST", "/runtime/policies", POLICY, 504)
+        assert late["errorCode"] == "RUNTIME_TIMEOUT"
+        [entry] = (await ask(service, "GET", "/audit?resource=policy"))["data"]
+        details = {"mode": POLICY["mode"], "answer": "none"}
+        assert (entry["action"], entry["details"]) == ("policy.registered", details)
+        os.kill(runtime, signal.SIGKILL)
         after = await once_healthy(service, but=before)
         assert after["detail"] != before["detail"]
 
@@ -179,6 +198,13 @@ async def test_a_service_without_a_runtime_says_so(tmp_path: Path) -> None:
         assert told["errorCode"] == "RUNTIME_UNAVAILABLE"
         assert "RUNTIME_ADDRESS" in told["message"]
         assert (await ask(service, "GET", "/runtime/health"))["ok"] is False
+
+
+async def test_a_runtime_that_is_about_to_start_is_not_told_as_missing() -> None:
+    opener = SessionOpener(SessionSpec(environ={}))
+    link = Observing(opener, ControlPlaneSettings(), HostedRuntime()).link
+    with pytest.raises(RuntimeFault, match="does not run yet: try again in a moment"):
+        await link.client()
 
 
 async def test_without_the_right_to_keep_registries_a_policy_is_forbidden(tmp_path: Path) -> None:

@@ -159,10 +159,12 @@ class Hooks:
 
     async def close(self, grace_s: float | None = None) -> None:
         """End all hooks. `grace_s` is the time for background hooks, `pool.GRACE_S` at most."""
-        await self.settle(grace_s)
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            await keeper.close()
+        try:
+            await self.settle(grace_s)
+        finally:
+            keeper, self._keeper = self._keeper, None
+            if keeper is not None:
+                await keeper.close()
 
     def _add(self, config: HookConfig) -> None:
         condition = condition_of(config.condition)

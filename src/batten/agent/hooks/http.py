@@ -10,7 +10,7 @@ from functools import partial
 
 from batten.agent.hooks.reply import LARGEST_ANSWER, HookReply, of_response
 from batten.contract.errors import BattenError
-from batten.contract.tracing import current_traceparent
+from batten.contract.tracing import trace_context
 from batten.models.address import Address, parse_address
 from batten.models.http import HttpClient, Timeouts
 from batten.settings.contract import HandlerConfig, HookLimits
@@ -30,7 +30,7 @@ async def send(
         target = parse_address(handler.url, what="address of the hook")
         if not is_allowed(target, limits.http_urls):
             return HookReply(failure="its address is not among those that hooks may be sent to")
-        headers = {**_trace(), **expanded(handler.headers, limits.http_env_vars, environ)}
+        headers = {**trace_context(), **expanded(handler.headers, limits.http_env_vars, environ)}
     except (BattenError, _NotAllowed) as error:
         return HookReply(failure=str(error))
     patience = handler.timeout_s
@@ -49,12 +49,6 @@ async def send(
     if len(body) > LARGEST_ANSWER:
         return HookReply(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
     return of_response(event, status, body)
-
-
-def _trace() -> dict[str, str]:
-    """The span that the event belongs to, while tracing is on."""
-    span = current_traceparent.get()
-    return {"traceparent": span} if span else {}
 
 
 class _NotAllowed(Exception):

@@ -39,6 +39,7 @@ _SEARCH = Reader(
     is_recursive=True,
 )  # fmt: skip
 _SUM = Reader(values="l")
+_JQ = Reader(short="fL", long=("--from-file",), skipped=1)
 
 _READERS: dict[str, Reader] = {
     **dict.fromkeys(name_set("cat nl tac rev cmp stat realpath readlink"), _PLAIN),
@@ -71,7 +72,6 @@ _READERS: dict[str, Reader] = {
         values="ktS",
     ),
     "uniq": Reader(values="fsw", most=1),
-    "jq": Reader(short="fL", long=("--from-file",), values="", skipped=1),
     "grep": _GREP,
     "egrep": _GREP,
     "fgrep": _GREP,
@@ -205,12 +205,13 @@ def _is_option_of(reader: Reader, word: str) -> bool:
 
 
 def _value_paths(word: str) -> list[str]:
-    """The path within an option, such as `--file=/a` or `-f/a`."""
-    value = word.partition("=")[2]
-    if not value:
-        found = re.search(r"[/~]|\.\.", word)
-        value = word[found.start() :] if found else ""
-    return [value] if value.startswith(("/", "~")) or ".." in value else []
+    """What may be a path within an option, such as `--file=a`, `-fa` or `-qf/a`."""
+    name, mark, value = word.partition("=")
+    if mark:
+        return [value] if value else []
+    attached = "" if name.startswith("--") else name[2:]
+    found = re.search(r"[/~]|\.\.", name)
+    return [path for path in (attached, name[found.start() :] if found else "") if path]
 
 
 def _cd(words: Words) -> Reading | None:
@@ -289,6 +290,13 @@ def _awk(words: Words) -> Reading | None:
     return Reading(rest[1:])
 
 
+def _jq(words: Words) -> Reading | None:
+    """A program that loads a module reads a file that it names in its own language."""
+    if any(re.search(r"import|include", word) for word in words):
+        return None
+    return _judged(_JQ, words)
+
+
 def _git(words: Words) -> Reading | None:
     if not words or any(HOLE in word for word in words):
         return None
@@ -316,9 +324,12 @@ def _git(words: Words) -> Reading | None:
         return None
     paths = tuple(word for word in rest if not word.startswith("-"))
     values = tuple(path for word in rest if word.startswith("-") for path in _value_paths(word))
-    # `a..b` is a range of commits.
+    # `a..b` is a range of commits, `HEAD:a` and `-L1,9:a` name a file of one.
     shown = tuple(path for path in paths if ".." not in path or ".." in path.split("/"))
-    return Reading((*shown, *values), is_git=True)
+    stored = tuple(
+        word.rpartition(":")[2] for word in rest if ":" in word and not word.startswith("--")
+    )
+    return Reading((*shown, *values, *filter(None, stored)), is_git=True)
 
 
 _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
@@ -334,6 +345,7 @@ _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
     "sed": _sed,
     "awk": _awk,
     "gawk": _awk,
+    "jq": _jq,
     "mawk": _awk,
     "git": _git,
 }

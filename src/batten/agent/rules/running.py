@@ -104,6 +104,7 @@ _WITH_LINES: dict[str, _Options] = {
     "sftp": _Options(values="S"),
     "zip": _Options(words=("--unzip-command",)),
     "cpio": _Options(words=("--rsh-command",)),
+    "wget": _Options(words=("--use-askpass",)),
 }  # fmt: skip
 """Programs with options whose value is run. Short options are those with a value."""
 
@@ -357,6 +358,9 @@ def _git_command(words: tuple[str, ...]) -> Runs:
         at = words.index("foreach", 2) + 1
         while at < len(words) and words[at].startswith("-"):
             at += 1
+        return _given(words, at)
+    if name == "merge-index":
+        at = next((at for at in range(2, len(words)) if words[at] not in ("-o", "-q")), len(words))
         return _given(words, at)
     if name == "remote-ext":
         return _anything(words, is_known=False)

@@ -150,10 +150,7 @@ def _touches(rule: Rule, line: commands.CommandLine, workspace: str) -> commands
         words += [each.target for each in command.redirects if (each.operator == "<") == reads]
         if reads and _may_show(rule, command.words, found, workspace):
             chance = "maybe"
-        for word in words:
-            path = word.rpartition("=")[2]
-            if not path or path.startswith("-"):
-                continue
+        for path in (path for word in words for path in _paths_in(word)):
             followed = os.path.realpath(absolute(path, workspace)) if "\0" not in path else path
             if any(_matches(rule, each, workspace) for each in (path, f"{path}/{NAMES}", followed)):
                 return "yes"
@@ -161,6 +158,15 @@ def _touches(rule: Rule, line: commands.CommandLine, workspace: str) -> commands
             if NAMES in path and globs.may_match(pattern, path.rpartition("/")[2]):
                 chance = "maybe"
     return chance
+
+
+def _paths_in(word: str) -> list[str]:
+    """The paths that a word may hold: `a`, `--file=a`, `-fa`, `@a` as curl reads it, `a:b`."""
+    value = word.rpartition("=")[2]
+    if value.startswith("-"):
+        value = "" if value.startswith("--") else value[2:]
+    parts = dict.fromkeys((value, *value.split(":"), *value.split("@")[1:]))
+    return [part for part in parts if part]
 
 
 def _may_show(rule: Rule, words: tuple[str, ...], found: Reading | None, workspace: str) -> bool:

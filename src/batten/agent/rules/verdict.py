@@ -75,6 +75,7 @@ def decide(
     workspace: str = "",
 ) -> Decision:
     """The verdict on one call. Explicit allow and deny rules hold in every mode but bypass."""
+    called = tool.spec.name
     tool = judged(tool)
     name = tool.spec.name
     if mode == "bypassPermissions":
@@ -89,7 +90,7 @@ def decide(
     shown = rule.pattern if rule is not None else "what only reads"
     why = found.reason or (rule is not None and rule.reason) or ""
     if mode == "plan" and _changes(tool, arguments) and found.verdict != "deny":
-        return Decision("deny", f"{name} changes things; the mode is plan", "mode:plan")
+        return Decision("deny", f"{called} changes things; the mode is plan", "mode:plan")
     if found.verdict == "allow":
         if guard := _guard(tool, arguments, about, rule, mode):
             return guard
@@ -102,10 +103,10 @@ def decide(
         accepted = Decision("allow", "edits are accepted in this mode", f"mode:{mode}")
         return _guard(tool, arguments, about, rule, mode) or accepted
     if mode == "auto" and tool.effect in _UNCHANGING and not explicit:
-        return Decision("allow", f"{name} changes nothing", "mode:auto")
+        return Decision("allow", f"{called} changes nothing", "mode:auto")
     asking = f"{rule} ({rule.source})" if rule is not None else ""
     panel = _panel(rule, about, tool, arguments, workspace)
-    return Decision("ask", why or f"{name} needs approval", author, asking, panel)
+    return Decision("ask", why or f"{called} needs approval", author, asking, panel)
 
 
 def _panel(

@@ -9,7 +9,7 @@ from batten.cli.checks.machine import seconds_ahead
 from batten.cli.models import key_state, usual_models
 from batten.contract.errors import BattenError, CallerError
 from batten.models.pricing import price
-from batten.models.probing import Probe, probe
+from batten.models.probing import Probe, check_configured, probe
 from batten.models.registry import PLACES, ProviderPlace, has_place
 from batten.redact.redactor import Redactor
 from batten.tools.mcp_config import DEFAULT_TIMEOUT_S
@@ -53,9 +53,10 @@ async def _provider(place: ProviderPlace, around: Surroundings, *, is_needed: bo
     """A failing provider is a problem if the usual model is its own."""
     failing: Status = "problem" if is_needed else "warning"
     state = f"{place.provider}: {key_state(place, around.environ)}"
-    if around.offline:
-        return Finding("provider", "ok", f"{state}; not asked")
     try:
+        if around.offline:
+            check_configured(place.provider, around.environ)
+            return Finding("provider", "ok", f"{state}; not asked")
         async with asyncio.timeout(2 * around.timeout_s):
             answer = await probe(place.provider, around.environ, around.timeout_s)
     except TimeoutError:
@@ -82,6 +83,9 @@ async def check_tool_servers(around: Surroundings) -> list[Finding]:
     if not servers:
         return [Finding("mcp", "ok", "no MCP server is configured")]
     if around.offline:
+        from batten.tools.mcp_config import read_config
+
+        read_config({"mcpServers": servers}, around.environ, cwd=around.workspace)
         return [Finding("mcp", "ok", f"{', '.join(servers)}: not started")]
     from batten.tools.mcp import McpServers
 

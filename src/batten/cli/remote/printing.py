@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from batten.agent.execution import Ended
 from batten.agent.progress import Progress
 from batten.cli import current_directory, ending_signals
-from batten.cli.arguments import parser
+from batten.cli.arguments import headless_parser, parser
 from batten.cli.options import appended_system
 from batten.cli.parsing import UsageError
 from batten.cli.print_mode import give_up, refuse, report_unwritten
@@ -28,6 +28,7 @@ from batten.contract.errors import BattenError, JournalError
 from batten.contract.outcomes import RunEnd, ending_of, exit_code
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import load_artifact
+from batten.models.registry import says_provider
 from batten.serve.following import RunFollower
 from batten.serve.guard import report_ending
 from batten.serve.output import Output, say, warn
@@ -86,6 +87,13 @@ class _TaskReply(Struct, frozen=True):
     data: _Task
 
 
+def _instead(name: str) -> str:
+    """What to do about a flag that does not reach the service."""
+    if name != "no_save" and name in vars(headless_parser("maestro").parse_args([])):
+        return "the service decides it; set it where `batten serve` is started"
+    return "a service's runs have nothing like it; leave out one of them"
+
+
 def check_flags(options: Namespace) -> None:
     """Raises `UsageError` for a flag that a service would not honour."""
     made = parser()
@@ -100,10 +108,7 @@ def check_flags(options: Namespace) -> None:
             raise UsageError(f"{flag} is for a new task: leave it out, or --resume and --continue")
         if name in _HONOURED:
             continue
-        raise UsageError(
-            f"{flag} cannot be used with --server: the service decides it; set it where"
-            " `batten serve` is started"
-        )
+        raise UsageError(f"{flag} cannot be used with --server: {_instead(name)}")
     if options.input_format != "text":
         raise UsageError("--input-format stream-json cannot be used with --server; give a prompt")
 
@@ -192,8 +197,8 @@ def _task(options: Namespace, prompt: str, server: str) -> dict[str, Any]:
     fields = {
         "prompt": prompt,
         "requested_model": models[0] if models else None,
-        # As without a service, a provider completes a bare name.
-        "requested_provider": options.provider if models and "/" not in models[0] else None,
+        # As without a service, a provider completes a name that begins with none.
+        "requested_provider": None if says_provider("".join(models)) else options.provider,
         "budget_micros_usd": None if dollars is None else round(dollars * 1_000_000),
         "system_prompt": appended_system(options),
         "sandbox_network": True if options.sandbox_network == "allow" else None,

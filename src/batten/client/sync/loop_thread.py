@@ -8,7 +8,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Self, TypeVar, cast
 
-from batten.client.errors import WorkerClosed
+from batten.client.errors import NotStarted, WorkerClosed
 from batten.contract.errors import Conflict
 
 _GLANCE_S = 1.0
@@ -101,9 +101,9 @@ class Call:
     def _begin(self, work: Work[Any]) -> None:
         self._task = self._loop.begin(self._finish(work))
         if self._task is None:
-            work.close()
-            self._news.put(_Outcome(error=_closed()))
-            self._ended.set()
+            self._never_ran(work)
+        else:
+            self._task.add_done_callback(partial(self._end, work))
 
     async def _finish(self, work: Work[Any]) -> None:
         try:
@@ -112,8 +112,16 @@ class Call:
             self._news.put(_Outcome(error=_closed()))
         except BaseException as error:  # raised again in the thread that waits
             self._news.put(_Outcome(error=error))
-        finally:
-            self._ended.set()
+
+    def _end(self, work: Work[Any], task: "asyncio.Task[None]") -> None:
+        if task.cancelled():  # before its first step: `_finish` would have caught it
+            self._never_ran(work)
+        self._ended.set()
+
+    def _never_ran(self, work: Work[Any]) -> None:
+        work.close()
+        self._news.put(_Outcome(error=_closed()))
+        self._ended.set()
 
     def _next(self) -> _Outcome[Any]:
         """The next outcome; runs functions of the coroutine meanwhile."""
@@ -155,14 +163,15 @@ class LoopThread:
     """The loop. It takes calls until it is closed; after that they raise `WorkerClosed`."""
 
     def __init__(self) -> None:
-        began: SimpleQueue[None] = SimpleQueue()
+        """Raises `NotStarted` if the process has no descriptor left for a loop."""
+        began: SimpleQueue[_Outcome[None]] = SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         # A daemon, so that the interpreter can exit although an object was never closed.
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(began)), name="batten-client", daemon=True
+            target=self._run, args=(began,), name="batten-client", daemon=True
         )
         self._thread.start()
-        began.get()
+        began.get().get()
 
     @property
     def is_alive(self) -> bool:
@@ -213,11 +222,21 @@ class LoopThread:
             self.post(self._closing.set)
         self._thread.join()
 
-    async def _serve(self, began: "SimpleQueue[None]") -> None:
+    def _run(self, began: "SimpleQueue[_Outcome[None]]") -> None:
+        runner = asyncio.Runner()
+        try:
+            runner.get_loop()
+        except OSError as error:
+            began.put(_Outcome(error=NotStarted(f"no event loop can be opened: {error}")))
+            return
+        with runner:
+            runner.run(self._serve(began))
+
+    async def _serve(self, began: "SimpleQueue[_Outcome[None]]") -> None:
         self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
         async with asyncio.TaskGroup() as self._group:
-            began.put(None)
+            began.put(_Outcome())
             await self._closing.wait()
             for task in self._tasks:
                 task.cancel()

@@ -1,6 +1,6 @@
 """`approval.*` and `request.*`: questions a run asks outside the process, and the answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
@@ -13,6 +13,12 @@ Decision = Literal["approved", "rejected", "cancelled"]
 APPROVAL_REJECTED = "approval rejected"
 APPROVAL_TIMED_OUT = "approval timed out"
 """Reasons of runs that end with an approval."""
+QUESTION_TIMED_OUT: Mapping[RequestClass, str] = {
+    "client_tool": "Client tool execution timed out",
+    "mcp_elicitation": "MCP elicitation request timed out",
+    "user_input": "User input request timed out",
+}
+"""Of questions within a call: the client and the model are told the same."""
 
 
 PANEL = "panel:"

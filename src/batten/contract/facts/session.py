@@ -30,6 +30,10 @@ class SessionConfigured(Fact, frozen=True):
     settings: dict[str, Any]
     sealed_artifact_id: str | UnsetType = UNSET
     """All settings unchanged and encrypted; present if redaction or size altered them."""
+    changed: list[str] | UnsetType = UNSET
+    """Names of the settings that differ from those before; absent from a session's first ones."""
+    by: str | UnsetType = UNSET
+    """Who changed them; absent for the user that resumed the session with other ones."""
 
 
 class SessionUtilityStarted(Fact, frozen=True):

@@ -48,3 +48,5 @@ class TurnFailed(Fact, frozen=True):
     """The body of its response: an object or text."""
     retry_after_ms: int | UnsetType = UNSET
     """The delay it requested before a retry."""
+    duration_ms: int | UnsetType = UNSET
+    """The time from `turn.started`, retries included; absent if the worker was lost."""

@@ -1,25 +1,48 @@
 """Sessions that a runtime has in memory."""
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from batten.contract.errors import BattenError
 from batten.coordination.engine import Engine
+from batten.coordination.envelope import Message
 from batten.journal.contract import Journal, Lease
 
 _log = logging.getLogger("batten.coordination")
+_RECENT = 512
+"""Signals and progress of a session that are known again if they are sent twice."""
 
 
 class HeldSession:
     """A session in memory, and its last append."""
 
-    def __init__(self, engine: Engine, run_id: str, lease: Lease | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        run_id: str,
+        lease: Lease | None,
+        noted: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """`noted`: senders and ids of the signals and progress that the run has."""
         self.engine = engine
         self.run_id = run_id
         self.lease = lease
         """None if the session has ended, or another process works on it."""
         self.tail: Awaitable[Any] | None = None
+        self._noted = deque(noted, maxlen=_RECENT)
+
+    async def is_news(self, message: Message) -> bool:
+        """Whether a signal or progress is to be noted. If it was before, waits until that is
+        durable.
+        """
+        named = (message.sender, message.message_id)
+        if named in self._noted:
+            await self.settled()
+            return False
+        self._noted.append(named)
+        return True
 
     @property
     def is_opening(self) -> bool:

@@ -2,8 +2,9 @@
 
 The agents act in turn, in the order they are named, until the session is over. An agent sees at
 each turn what the others have said since its last one. One whose model fails is silent from then
-on; the others go on. Programs that are connected to the runtime may be members too: the agents
-have their next turn when one of them has said something.
+on; the others go on. While the session is suspended no turn begins, and its time stands still.
+Programs that are connected to the runtime may be members too: the agents have their next turn when
+one of them has said something.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from batten.control.coordination.chair import (
     verdict_of,
 )
 from batten.control.coordination.runtime import Runtime
-from batten.control.coordination.seat import Seat, transcript
+from batten.control.coordination.seat import CHANGES, Seat, transcript
 from batten.coordination.modes.decision import MODE as DECISION
 from batten.coordination.payloads import COMMITMENT, Commitment, read
 from batten.coordination.policy.policy import DEFAULT, PolicyDescriptor
@@ -104,6 +105,7 @@ class _Member:
 
     async def act(self, panel: Panel) -> None:
         """One turn: a prompt with the news, and a run in which the agent may act."""
+        await self.seat.until_open()
         lines = "\n".join(await self.seat.news())
         text = f"The panel decides: {panel.question}\n\n"
         if panel.about and not self._has_read:
@@ -192,7 +194,7 @@ async def hold(
                 session = await open_session(await _spec(agent, seat, base))
                 members.append(_Member(agent, seat, session))
             tasks.append(group.create_task(_keep(members)))
-            await _discuss_in_time(panel, chair, run_id, members)
+            await _discuss_in_time(panel, chair, run_id, members, group)
             for task in tasks:
                 task.cancel()
     except BaseExceptionGroup as failed:
@@ -289,15 +291,33 @@ async def _keep(members: list[_Member]) -> None:
                 member.failure = member.failure or str(error)
 
 
-async def _discuss_in_time(panel: Panel, chair: Seat, run_id: str, members: list[_Member]) -> None:
+async def _discuss_in_time(
+    panel: Panel, chair: Seat, run_id: str, members: list[_Member], group: asyncio.TaskGroup
+) -> None:
     last_call_s = min(LAST_CALL_S, panel.seconds / 10) if panel.connected else -_MARGIN_S
     try:
-        async with asyncio.timeout(panel.seconds - last_call_s):
-            await _discuss(panel, chair, run_id, members)
+        async with asyncio.timeout(panel.seconds - last_call_s) as time:
+            keeping = group.create_task(_keep_time(time, chair, run_id, last_call_s))
+            try:
+                await _discuss(panel, chair, run_id, members)
+            finally:
+                keeping.cancel()
     except TimeoutError:
         if panel.connected:
             await concluded(chair, at_last=True)
         await chair.session()  # which expires it
+
+
+async def _keep_time(time: asyncio.Timeout, chair: Seat, run_id: str, last_call_s: float) -> None:
+    """Stop the clock while the session is suspended."""
+    runtime, loop = chair.runtime, asyncio.get_running_loop()
+    async with aclosing(runtime.journal.follow(run_id, types=CHANGES)) as pages:
+        async for _ in pages:
+            session = await chair.session()
+            if time.expired():
+                return
+            left_s = (session.deadline_ms - runtime.clock()) / 1000 - last_call_s
+            time.reschedule(None if session.state == "SUSPENDED" else loop.time() + left_s)
 
 
 async def _discuss(panel: Panel, chair: Seat, run_id: str, members: list[_Member]) -> None:

@@ -2,6 +2,7 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from batten.contract import facts
+from batten.contract.envelope import Envelope
 from batten.contract.errors import StoreDamaged
 from batten.contract.facts import Fact
 from batten.contract.facts.macp import BoundMode, BoundPolicy, MacpDenial
@@ -20,7 +22,9 @@ from batten.coordination.payloads import (
     COMMITMENT,
     PROGRESS,
     SESSION_CANCEL,
+    SESSION_RESUME,
     SESSION_START,
+    SESSION_SUSPEND,
     SIGNAL,
     Commitment,
     read,
@@ -33,6 +37,7 @@ from batten.coordination.session import Session
 from batten.journal.contract import Body, Journal
 from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import load_artifact, open_sealed
+from batten.protocols.macp.judgements import evaluated_payload, resolved_payload
 from batten.protocols.macp.llm import find_call
 from batten.protocols.macp.payloads import decode_payload
 from batten.redact.redactor import Redactor
@@ -362,23 +367,78 @@ async def read_accepted(
     )
 
 
-def told_cancel(
-    fact: facts.MacpSessionChanged, fixed: facts.MacpSessionBound, place: int
-) -> Accepted:
-    """The SessionCancel by which participants hear of a cancellation. It enters no history."""
-    told = {"reason": fact.reason, "cancelled_by": fact.by}
+def told_change(
+    fact: facts.MacpSessionChanged, fixed: facts.MacpSessionBound, sequence: int, last: int
+) -> Accepted | None:
+    """The message by which streams tell a change; None of those that no message tells.
+
+    It enters no history. A cancellation has the place after the last message; a suspension and a
+    resumption have that of the message before them, `last`, so that no message changes its place.
+    """
+    session_id, place = fixed.session_id, last
+    match fact.state:
+        case "CANCELLED":
+            name, message_id, place = "SessionCancel", f"session-cancel:{session_id}", last + 1
+            payload = write(SESSION_CANCEL, {"reason": fact.reason, "cancelled_by": fact.by})
+        case "SUSPENDED":
+            name, message_id = "SessionSuspend", f"session-suspend:{session_id}:{sequence}"
+            payload = write(SESSION_SUSPEND, {"reason": fact.reason, "suspended_by": fact.by})
+        case "OPEN":
+            name, message_id = "SessionResume", f"session-resume:{session_id}:{sequence}"
+            told = {"reason": fact.reason, "resumed_by": fact.by, "banked_ms": fact.banked_ms}
+            payload = write(SESSION_RESUME, told)
+        case _:
+            return None
     message = Message(
         mode=fixed.mode,
-        message_type="SessionCancel",
-        message_id=f"session-cancel:{fixed.session_id}",
-        session_id=fixed.session_id,
+        message_type=name,
+        message_id=message_id,
+        session_id=session_id,
         sender=RUNTIME,
         timestamp_unix_ms=fact.at_unix_ms,
-        payload=write(SESSION_CANCEL, told),
+        payload=payload,
     )
     return Accepted(
-        message=message, at_ms=fact.at_unix_ms, ordinal=place, state="CANCELLED", by_runtime=True
+        message=message, at_ms=fact.at_unix_ms, ordinal=place, state=fact.state, by_runtime=True
     )
+
+
+def told_judgements(
+    envelope: Envelope, fixed: facts.MacpSessionBound, place: int
+) -> list[Accepted]:
+    """What the policy said, for observers. It has the place of the message before it, and enters
+    no history.
+    """
+    told: list[tuple[str, dict[str, Any]]] = []
+    match envelope.data:
+        case facts.MacpSessionBound() as opened:
+            told = [("PolicyResolved", resolved_payload(opened.policy, envelope.occurred_at))]
+        case facts.MacpCommitmentEvaluated() as judged:
+            payload = evaluated_payload(judged)
+            told = [("PolicyCommitmentEvaluated", payload)]
+            if judged.decision == "deny":
+                told.append(("PolicyDenied", payload))
+        case _:
+            pass
+    at_ms = round(datetime.fromisoformat(envelope.occurred_at).timestamp() * 1000)
+    return [
+        Accepted(
+            message=Message(
+                mode=fixed.mode,
+                message_type=message_type,
+                message_id=f"policy:{envelope.sequence}:{message_type}",
+                session_id=fixed.session_id,
+                sender=RUNTIME,
+                timestamp_unix_ms=at_ms,
+                payload=msgspec.json.encode(payload),
+            ),
+            at_ms=at_ms,
+            ordinal=place,
+            state="OPEN",
+            by_runtime=True,
+        )
+        for message_type, payload in told
+    ]
 
 
 async def _payload(fact: facts.MacpMessageAccepted, keeping: Keeping) -> bytes:

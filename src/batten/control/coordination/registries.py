@@ -1,17 +1,25 @@
 """The registries of a home: modes and policies that were registered while running, in one file."""
 
+import fcntl
+import logging
 import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, StoreBusy, StoreReadOnly
 from batten.control.coordination.broadcast import Broadcast
 from batten.coordination.modes.mode import Descriptor
 from batten.coordination.policy.policy import DEFAULT, SCHEMA_VERSIONS, PolicyDescriptor
 from batten.coordination.registry import ModeRegistry, PolicyRegistry
 
 FILE = "coordination.json"
+_LOCK_S = 1.0
+_log = logging.getLogger("batten.coordination")
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
@@ -23,55 +31,131 @@ class _Kept(Struct, frozen=True, kw_only=True):
 
 
 class Registries:
-    """Modes and policies, with a file for what was registered. Without a path nothing is kept."""
+    """Modes and policies, with a file for what was registered. Without a path nothing is kept.
+
+    Several runtimes of a home share the file: each change begins with what it holds, and what
+    another process registered is found with the next look.
+    """
 
     def __init__(self, path: str = "", policies: PolicyRegistry | None = None) -> None:
-        """`policies` that were loaded from files replace those of the file."""
+        """`policies` replace those of the file, which keeps its own while they cannot be changed.
+        Raises `CallerError` for a file that cannot be read.
+        """
         self._path = path
+        self._fixed = policies if policies is not None and policies.read_only else None
         self.changed: Broadcast[str] = Broadcast(64)
         """Hears `modes` and `policies`."""
+        self._stamp = _stamp(path)
         kept = _read(path) if path else _Kept()
+        if policies is not None and self._fixed is None:
+            kept = replace(kept, policies=_registered(policies))
+        self._take(kept)
+
+    def _take(self, kept: _Kept) -> None:
+        self._kept = kept
         self._modes = ModeRegistry({one.mode: one for one in kept.modes}, frozenset(kept.promoted))
-        self._policies = policies or PolicyRegistry(
+        self._policies = self._fixed or PolicyRegistry(
             {one.policy_id: one for one in (DEFAULT, *kept.policies)}
         )
 
     @property
     def modes(self) -> ModeRegistry:
+        self.refresh()
         return self._modes
-
-    @modes.setter
-    def modes(self, modes: ModeRegistry) -> None:
-        self._write(modes, self._policies)
-        self._modes = modes
-        self.changed.publish("modes")
 
     @property
     def policies(self) -> PolicyRegistry:
+        self.refresh()
         return self._policies
 
-    @policies.setter
-    def policies(self, policies: PolicyRegistry) -> None:
-        self._write(self._modes, policies)
-        self._policies = policies
-        self.changed.publish("policies")
-
-    def _write(self, modes: ModeRegistry, policies: PolicyRegistry) -> None:
-        if not self._path:
+    def refresh(self) -> None:
+        """Take what another process registered. A file that it left unreadable changes nothing."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
             return
-        kept = _Kept(
-            modes=list(modes.extensions.values()),
-            promoted=sorted(modes.promoted),
-            policies=[]
-            if policies.read_only
-            else [one for one in policies.policies.values() if one != DEFAULT],
-        )
-        draft = f"{self._path}.{os.getpid()}"
-        with open(draft, "wb") as file:
-            file.write(msgspec.json.encode(kept))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self._path)
+        self._stamp = stamp
+        try:
+            self._renew(_read(self._path))
+        except CallerError as error:
+            _log.warning("registered modes and policies stay as they were: %s", error)
+
+    def change_modes(self, change: Callable[[ModeRegistry], ModeRegistry]) -> None:
+        """Raises what `change` raises, and `JournalError` if the file cannot be written."""
+        with self._locked():
+            modes = change(self.modes)
+            names = sorted(modes.promoted)
+            kept = replace(self._kept, modes=list(modes.extensions.values()), promoted=names)
+            self._write(kept)
+
+    def change_policies(self, change: Callable[[PolicyRegistry], PolicyRegistry]) -> None:
+        """Raises what `change` raises, and `JournalError` if the file cannot be written."""
+        with self._locked():
+            policies = change(self.policies)
+            self._write(replace(self._kept, policies=_registered(policies)))
+
+    def _renew(self, kept: _Kept) -> None:
+        before = (self._modes, self._policies)
+        self._take(kept)
+        if self._modes != before[0]:
+            self.changed.publish("modes")
+        if self._policies != before[1]:
+            self.changed.publish("policies")
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """While no other process changes the file; raises `StoreBusy` if one takes too long."""
+        if not self._path:
+            yield
+            return
+        try:
+            lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreReadOnly(f"{self._path}.lock: {error.strerror}") from error
+        try:
+            _take_lock(lock, self._path)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, kept: _Kept) -> None:
+        if self._path:
+            draft = f"{self._path}.{os.getpid()}"
+            try:
+                with open(draft, "wb") as file:
+                    file.write(msgspec.json.encode(kept))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(draft, self._path)
+            except OSError as error:
+                with suppress(OSError):
+                    os.unlink(draft)
+                raise StoreReadOnly(f"{self._path} is not written: {error.strerror}") from error
+            self._stamp = _stamp(self._path)
+        self._renew(kept)
+
+
+def _registered(policies: PolicyRegistry) -> list[PolicyDescriptor]:
+    return [one for one in policies.policies.values() if one != DEFAULT]
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Tells one content of the file from another: each has a file of its own."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _take_lock(lock: int, path: str) -> None:
+    until = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise StoreBusy(f"another process changes {path}: try again") from None
+            time.sleep(0.01)
 
 
 def _read(path: str) -> _Kept:

@@ -126,6 +126,7 @@ class Runtime:
             await asyncio.sleep(_SWEEP_S)
             try:
                 await self.sweep()
+                self.registries.refresh()
                 await self.heed()
                 if time.monotonic() - renewed > LEASE_S / 3:
                     renewed = time.monotonic()
@@ -253,14 +254,12 @@ class Runtime:
 
     def known(self) -> list[Session]:
         """The stored sessions in memory: all live ones, and those that ended lately."""
-        held = (one for one in self._sessions.values() if not one.is_opening)
-        return [one.engine.session for one in held]
+        return [one.engine.session for one in self._sessions.values() if not one.is_opening]
 
     async def cancel(self, session_id: str, by: str, reason: str) -> Answer:
         """Raises `Rejection`: `SESSION_NOT_FOUND`, `FORBIDDEN`."""
         held, now = await self._managed(session_id)
-        event = held.engine.cancel(by, reason, now)
-        return await self._changed(held, event, "CANCELLED")
+        return await self._changed(held, held.engine.cancel(by, reason, now), "CANCELLED")
 
     async def suspend(self, session_id: str, by: str, reason: str) -> Answer:
         """Raises `Rejection`: as `cancel`, and `SESSION_NOT_OPEN`."""
@@ -356,9 +355,9 @@ class Runtime:
         return Answer(accepted.state, accepted.at_ms, ordinal=accepted.ordinal)
 
     async def _note(self, message: Message) -> None:
-        """Record a Signal or Progress with its session, if that is live and the sender's."""
+        """Record a Signal or Progress once with its session, if that is live and the sender's."""
         held = self._sessions.get(session_of(message))
-        if held is not None and held.lease is not None:
+        if held is not None and held.lease is not None and await held.is_news(message):
             written = write_ambient(message, held.engine.session, held.run_id, self.keeping)
             if written.facts:
                 await self._store(held, written)
@@ -479,7 +478,8 @@ class Runtime:
 
     async def _claimed(self, stored: store.StoredSession, row: RunRow) -> HeldSession:
         """The session with its run claimed, unless it has ended or another process works on it."""
-        held, session = HeldSession(stored.engine, stored.run_id, None), stored.engine.session
+        session = stored.engine.session
+        held = HeldSession(stored.engine, stored.run_id, None, stored.noted)
         if session.is_terminal:
             return held
         if row.worker_id == self._worker_id:  # forgotten after a fault, never given up

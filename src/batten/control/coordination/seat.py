@@ -1,11 +1,12 @@
 """A participant's seat in a session: it sees the transcript and acts through tools."""
 
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from batten.contract.facts import AssistantMessageComplete, Fact
+from batten.contract.facts import AssistantMessageComplete, Fact, MacpSessionChanged
 from batten.contract.facts.tool import ToolKind
 from batten.contract.ids import new_request_id, to_uuid
 from batten.control.coordination import store
@@ -22,6 +23,7 @@ from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 
 LLM_CALL = "llm.call.completed"
 """The type of the signal that tells watchers of a model call."""
+CHANGES = frozenset({MacpSessionChanged.TYPE})
 
 
 class ModelCalls:
@@ -71,6 +73,20 @@ class Seat:
             raise Rejection("SESSION_NOT_FOUND", f"there is no session {self.session_id}")
         return session
 
+    async def until_open(self) -> Session:
+        """Wait while the session is suspended, for as long as it may be; returns it after that."""
+        session = await self.session()
+        if session.state != "SUSPENDED":
+            return session
+        run_id = await self.runtime.run_of(self.session_id)
+        assert run_id is not None
+        async with aclosing(self.runtime.journal.follow(run_id, types=CHANGES)) as pages:
+            async for _ in pages:
+                session = await self.session()
+                if session.state != "SUSPENDED":
+                    break
+        return session
+
     async def acts(self) -> list[Act]:
         """What this participant may do, by its mode and role."""
         return acts_of(await self.session(), self.name)
@@ -91,11 +107,14 @@ class Seat:
     async def send(
         self, act: Act, arguments: dict[str, Any], metadata: dict[str, Any] | None = None
     ) -> Answer:
-        """Send an act. Raises `Rejection`, which says why it is not accepted."""
-        session = await self.session()
+        """Send an act, once the session is not suspended.
+
+        Raises `Rejection`, which says why it is not accepted.
+        """
         message_id = _message_id()
-        return await self.runtime.send(
-            Message(
+        while True:
+            session = await self.until_open()
+            message = Message(
                 mode=session.descriptor.mode,
                 message_type=act.message_type,
                 message_id=message_id,
@@ -105,7 +124,11 @@ class Seat:
                 payload=payload_of(session, act, arguments, message_id),
                 metadata=metadata or {},
             )
-        )
+            try:
+                return await self.runtime.send(message)
+            except Rejection:
+                if (await self.session()).state != "SUSPENDED":
+                    raise
 
     def tell_call(self, call: dict[str, Any]) -> None:
         """Tell those who watch signals of a model call: on the wire payloads have no metadata.

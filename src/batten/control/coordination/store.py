@@ -6,7 +6,7 @@ from contextlib import aclosing
 from msgspec import Struct
 
 from batten.contract import facts
-from batten.contract.envelope import decode_fact
+from batten.contract.envelope import decode, decode_fact
 from batten.contract.errors import StoreDamaged
 from batten.control.coordination.ids import journal_session
 from batten.control.coordination.records import (
@@ -15,12 +15,14 @@ from batten.control.coordination.records import (
     policy_from,
     read_accepted,
     read_event,
-    told_cancel,
+    told_change,
+    told_judgements,
 )
 from batten.coordination.engine import Accepted, Engine, Event, rebuild
 from batten.journal.contract import Journal, RunRow, Stored
 
 _FRAMES = frozenset({facts.MacpMessageAccepted.TYPE, facts.MacpSessionChanged.TYPE})
+_JUDGEMENTS = frozenset({facts.MacpSessionBound.TYPE, facts.MacpCommitmentEvaluated.TYPE})
 _PAGE = 256
 
 
@@ -35,6 +37,8 @@ class StoredSession(Struct, frozen=True):
     """Those after the first."""
     first_sequence: int
     """The place of SessionStart in the run."""
+    noted: list[tuple[str, str]]
+    """Senders and ids of its signals and progress."""
 
 
 async def find_run(journal: Journal, session_id: str) -> RunRow | None:
@@ -51,6 +55,7 @@ async def load(keeping: Keeping, run_id: str) -> StoredSession | None:
     first: Accepted | None = None
     first_sequence = 0
     events: list[Event] = []
+    noted: list[tuple[str, str]] = []
     after = -1
     while page := await keeping.journal.read(run_id, after=after, limit=_PAGE):
         after = page[-1].sequence
@@ -61,6 +66,8 @@ async def load(keeping: Keeping, run_id: str) -> StoredSession | None:
             if isinstance(fact, facts.MacpSessionBound):
                 fixed = fact
                 continue
+            if isinstance(fact, facts.MacpFrameObserved) and fact.kind == "envelope":
+                noted.append((fact.sender or "", fact.message_id or ""))
             if not isinstance(fact, facts.MacpMessageAccepted | facts.MacpSessionChanged):
                 continue
             if fixed is None:
@@ -75,32 +82,48 @@ async def load(keeping: Keeping, run_id: str) -> StoredSession | None:
     if first is None:
         raise StoreDamaged(f"run {run_id} has a session without a message")
     engine = rebuild(first, mode_of(fixed), policy_from(fixed.policy), events)
-    return StoredSession(engine, run_id, fixed, first, events, first_sequence)
+    return StoredSession(engine, run_id, fixed, first, events, first_sequence, noted)
 
 
 async def follow(
-    keeping: Keeping, run_id: str, *, after_ordinal: int = 0
+    keeping: Keeping,
+    run_id: str,
+    *,
+    after_ordinal: int = 0,
+    with_judgements: bool = False,
+    with_suspensions: bool = False,
 ) -> AsyncGenerator[list[Accepted], None]:
     """Accepted messages with a greater ordinal, then each new one once it is durable.
 
     A cancelled session ends with a SessionCancel, in the place after its last message. No gap, no
-    repeat, at the reader's pace: the journal is the buffer. Never ends by itself.
+    repeat, at the reader's pace: the journal is the buffer. Never ends by itself. With judgements
+    come also what the policy said, with suspensions what was suspended and resumed, between the
+    messages where it happened.
     """
     fixed, first_sequence = await _fixed(keeping, run_id)
     # Other facts may lie between messages, never fewer places than ordinals. The message at
     # `after_ordinal`, if there is one, is read too: it tells the place of a cancellation.
     after = first_sequence + after_ordinal - 2 if after_ordinal else -1
-    pages = keeping.journal.follow(run_id, after=after, types=_FRAMES)
+    types = _FRAMES | _JUDGEMENTS if with_judgements else _FRAMES
+    pages = keeping.journal.follow(run_id, after=after, types=types)
     last = 0
     async with aclosing(pages):
         async for page in pages:
             new: list[Accepted] = []
             for stored in page:
+                if stored.type in _JUDGEMENTS:
+                    if last >= after_ordinal:
+                        new += told_judgements(decode(stored.body), fixed, last)
+                    continue
                 accepted = await _frame(stored, fixed, keeping, last)
                 if accepted is None:
                     continue
+                is_beside = accepted.ordinal == last
                 last = accepted.ordinal
-                if last > after_ordinal:
+                if is_beside:
+                    if with_suspensions and last >= after_ordinal:
+                        new.append(accepted)
+                elif last > after_ordinal:
                     new.append(accepted)
             if new:
                 yield new
@@ -113,10 +136,8 @@ async def _frame(
     match decode_fact(stored.body):
         case facts.MacpMessageAccepted() as accepted:
             return await read_accepted(accepted, fixed, keeping)
-        case facts.MacpSessionChanged(state="CANCELLED") as cancelled:
-            return told_cancel(cancelled, fixed, last + 1)
-        case facts.MacpSessionChanged():
-            return None
+        case facts.MacpSessionChanged() as changed:
+            return told_change(changed, fixed, stored.sequence, last)
         case _:
             raise StoreDamaged(f"fact {stored.sequence} of run {stored.run_id} is no message")
 

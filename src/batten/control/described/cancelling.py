@@ -20,8 +20,13 @@ from batten.contract.facts import Fact, MacpSessionBound, MacpSessionChanged, Ru
 from batten.contract.facts.run import RunCancelRequested
 from batten.control.coordination.waiting import find_descriptor
 from batten.control.described.creation import DescribedRuns
-from batten.control.described.runtimes import RuntimeClient, unavailable
-from batten.control.tasks import Tasks
+from batten.control.described.runtimes import (
+    PATIENCE_S,
+    RuntimeClient,
+    timed_out,
+    unavailable,
+)
+from batten.control.tasks import MOMENT_S, Tasks
 from batten.journal.contract import RunRow
 from batten.journal.workers import is_gone
 from batten.protocols.macp.descriptor import Callback
@@ -29,7 +34,6 @@ from batten.protocols.macp.ids import run_uuid
 from batten.settings.control_plane import ControlPlaneSettings
 
 USUAL_REASON = "cancelled by control plane"
-_LARGEST_ANSWER = 16 * 1024
 _FIRST_FACTS = 16
 
 
@@ -42,19 +46,24 @@ class Cancelling:
         described: DescribedRuns,
         settings: ControlPlaneSettings,
         allow: Sequence[str] = (),
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """`allow` names hosts and ranges of callbacks that need not be public."""
+        """`allow` names hosts and ranges of callbacks that need not be public; `patience_s` is how
+        long the process that works on a run may take to end it.
+        """
         self._tasks = tasks
         self._journal = tasks.journal
         self._described = described
         self._settings = settings
         self._allow = allow
+        self._patience_s = patience_s
         self.runtime: RuntimeClient | None = None
         """The runtime elsewhere, if there is one."""
 
     async def cancel(self, row: RunRow, *, by: str, reason: str) -> None:
         """End a run that has not ended. Raises without a change to it: `CallerError` if nobody can
-        be asked, `ProviderError` if the initiator does not agree.
+        be asked, `ProviderError` if the initiator does not agree. Raises `NotReady` if the process
+        that works on the run does not end it in time; it knows of the cancel then.
         """
         if row.kind != "coordination":
             await self._tasks.cancel(row.task_id or "", row.run_id, by=by, reason=reason)
@@ -92,7 +101,7 @@ class Cancelling:
         from batten.tools.outbound import Outbound
 
         headers = {"Content-Type": "application/json"}
-        if callback.bearer is not UNSET:
+        if callback.bearer:
             headers["Authorization"] = f"Bearer {callback.bearer}"
         told = {"runId": run_uuid(row.run_id), "reason": reason or None}
         try:
@@ -102,7 +111,7 @@ class Cancelling:
                 headers=headers,
                 body=msgspec.json.encode(told),
                 deadline_s=self._settings.cancel_callback_timeout_ms / 1000,
-                max_bytes=_LARGEST_ANSWER,
+                wants_body=False,
                 check_redirect=_refuse_redirect,
             )
         except BattenError as error:
@@ -117,12 +126,14 @@ class Cancelling:
                 await self._end_idle(row, by, reason)
                 return
         with suppress(Conflict):
-            asked = RunCancelRequested(by=by, reason=reason)
-            await self._journal.append(row.run_id, [asked], fence=None)
-        await self._settled(row)
+            if not row.cancel_requested:
+                asked = RunCancelRequested(by=by, reason=reason)
+                await self._journal.append(row.run_id, [asked], fence=None)
+        if (await self._settled(row, self._patience_s)).outcome is None:
+            raise timed_out("the session is cancelled as soon as it does")
 
-    async def _settled(self, row: RunRow) -> RunRow:
-        return await self._tasks.settled(row.task_id or "", row.run_id)
+    async def _settled(self, row: RunRow, patience_s: float = MOMENT_S) -> RunRow:
+        return await self._tasks.settled(row.task_id or "", row.run_id, patience_s)
 
     async def _end_idle(self, row: RunRow, by: str, reason: str) -> None:
         journal = self._journal

@@ -1,22 +1,27 @@
 """Creates the run of a descriptor: durable before it returns, and once for each idempotency key."""
 
+import os
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from batten.contract.errors import CallerError, Conflict, NotFound
-from batten.contract.facts import MacpRunDescribed
+from batten.contract.facts import MacpRunDescribed, RunFailed
 from batten.contract.ids import RunId, from_uuid, new_run_id
 from batten.control.coordination.ids import journal_session
+from batten.control.coordination.registries import FILE, Registries
 from batten.control.coordination.run_facts import new_stream, queued
 from batten.control.coordination.waiting import find_descriptor
 from batten.control.described.agents import task_of
+from batten.control.described.runtimes import unsupported_mode
 from batten.control.tasks import Tasks
+from batten.coordination.registry import BUILT_IN
 from batten.journal.contract import NewRun
 from batten.journal.recorder import Recorder, open_sealed, redact_fact
 from batten.journal.sqlite import SqliteJournal
@@ -154,7 +159,8 @@ class DescribedRuns:
         if descriptor.runtime.kind == "agent":
             create = self._create_agent_run(descriptor, run_id, session_id, asker, described)
         else:
-            create = self._create_waiting_run(run_id, session_id, asker, described)
+            endings = self._endings(descriptor)
+            create = self._create_waiting_run(run_id, session_id, asker, described, endings)
         try:
             await create
         except Conflict as error:
@@ -203,11 +209,18 @@ class DescribedRuns:
         )
 
     async def _create_waiting_run(
-        self, run_id: RunId, session_id: str, asker: Asker, described: "_Described"
+        self,
+        run_id: RunId,
+        session_id: str,
+        asker: Asker,
+        described: "_Described",
+        endings: Sequence[RunFailed],
     ) -> None:
-        identity = self._tasks.identity
-        if asker.tracestate:
-            identity = {**identity, "tracestate": asker.tracestate}
+        def record(recorder: Recorder) -> None:
+            described.record_unless_clean(recorder)
+            recorder.record(*endings)
+
+        identity = self._tasks.identity_beside(asker.tracestate)
         stream, opened = new_stream(session_id, self._tasks.identity)
         new = NewRun(
             run_id=run_id,
@@ -222,7 +235,7 @@ class DescribedRuns:
                 self._journal,
                 new,
                 [queued(asker.by, asker.traceparent, identity), *described.clean],
-                described.record_unless_clean,
+                record,
                 redactor=self._tasks.redactor,
                 seal_key=self._tasks.seal_key,
                 gather=self._tasks.gathering.wait,
@@ -234,6 +247,17 @@ class DescribedRuns:
             raise
         with suppress(Conflict):  # left by a run that was refused
             await stored
+
+    def _endings(self, descriptor: RunDescriptor) -> list[RunFailed]:
+        """Why a session that opens here cannot: this runtime does not have its mode."""
+        mode = descriptor.session.mode_name
+        if mode in BUILT_IN or is_elsewhere(descriptor, self._settings):
+            return []
+        try:
+            known = Registries(os.path.join(self._tasks.home, FILE)).modes.names
+        except CallerError:  # the runtime that cannot read them says so
+            return []
+        return [] if mode in known else [_unsupported(mode, known)]
 
     async def _remove(self, stream: NewRun) -> None:
         """Remove the session of a run that another request has made first."""
@@ -294,8 +318,21 @@ def is_elsewhere(descriptor: RunDescriptor, settings: ControlPlaneSettings) -> b
 
 def keyed_run_id(key: str) -> RunId:
     """The run of an idempotency key: the same in every process, so the journal keeps it unique."""
-    digest = sha256(b"macp idempotency key " + key.encode()).hexdigest()
-    return RunId(from_uuid(digest[:32], "run"))
+    digest = sha256(b"macp idempotency key " + key.encode()).digest()
+    # With the bits of a UUID made from a name: clients check what they get for a UUID.
+    return RunId(from_uuid(str(UUID(bytes=digest[:16], version=5)), "run"))
+
+
+def _unsupported(mode: str, known: Sequence[str]) -> RunFailed:
+    return RunFailed(
+        code="MODE_NOT_SUPPORTED",
+        message=unsupported_mode(mode, known),
+        retriable=False,
+        outcome="config",
+        turns=0,
+        cost_micros_usd=0,
+        duration_ms=0,
+    )
 
 
 def _session_exists(session_id: str) -> Conflict:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from datetime import datetime
 
-from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, JournalError
 from batten.contract.facts import RunFailed
 from batten.journal.contract import Journal, RunRow
@@ -21,10 +22,21 @@ class Overdue:
     before it is ended, so several servers may look.
     """
 
-    def __init__(self, journal: Journal, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        timeout_ms: int,
+        *,
+        wall_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._journal = journal
         self._timeout_ms = timeout_ms
         self._worker_id = this_worker()
+        self._wall_s = wall_s
+        self._steady_s = steady_s
+        self._until: dict[str, float] = {}
+        """When a run is due, by the steady clock: the other one may be set while it waits."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -40,13 +52,21 @@ class Overdue:
         """End the runs that have waited too long; returns how many."""
         ended = 0
         while page := await self._journal.awaited(limit=_PAGE):
-            until = timestamp(time.time_ns() - self._timeout_ms * 1_000_000)
-            due = [row for row in page if row.created_at <= until]
+            self._until = {row.run_id: self._due_at(row) for row in page}
+            now_s = self._steady_s()
+            due = [row for row in page if self._until[row.run_id] <= now_s]
             done = sum(await asyncio.gather(*(self._fail(row) for row in due)))
             ended += done
             if not done or len(due) < len(page):
                 break
         return ended
+
+    def _due_at(self, row: RunRow) -> float:
+        """As it was when the run was first seen; its age counts up to there."""
+        if row.run_id in self._until:
+            return self._until[row.run_id]
+        age_s = self._wall_s() - datetime.fromisoformat(row.created_at).timestamp()
+        return self._steady_s() + self._timeout_ms / 1000 - max(0.0, age_s)
 
     async def _fail(self, row: RunRow) -> bool:
         try:

@@ -14,15 +14,15 @@ from batten.contract.facts import (
     MacpSuspensionRequested,
 )
 from batten.control.coordination.waiting import find_descriptor
-from batten.control.described.runtimes import RuntimeClient
+from batten.control.described.runtimes import PATIENCE_S, RuntimeClient, timed_out
 from batten.journal.contract import Journal, RunRow
 from batten.journal.workers import is_gone
 
 Wanted = Literal["suspended", "running"]
 _STATES: dict[Wanted, Literal["SUSPENDED", "OPEN"]] = {"suspended": "SUSPENDED", "running": "OPEN"}
 _FROM: dict[Wanted, str] = {"suspended": "running", "running": "suspended"}
+_DONE: dict[Wanted, str] = {"suspended": "suspended", "running": "resumed"}
 _CHANGES = frozenset({MacpSessionChanged.TYPE, MacpFrameObserved.TYPE, *TERMINAL})
-_PATIENCE_S = 5.0
 
 
 async def change(
@@ -34,10 +34,12 @@ async def change(
     *,
     by: str,
     reason: str,
+    patience_s: float = PATIENCE_S,
 ) -> None:
     """Bring the session of a run with this status into another. Waits until it has changed.
 
-    Raises `Conflict` for a run that cannot have that status now, `NotReady` without a runtime.
+    Raises `Conflict` for a run that cannot have that status now, `NotReady` without a runtime or
+    if it does not answer in time; it may do it later then.
     """
     if row.kind != "coordination":
         raise CallerError(
@@ -53,16 +55,19 @@ async def change(
     if not is_elsewhere and (not row.worker_id or is_gone(row)):
         raise NotReady("no runtime works on the session", code="RUNTIME_UNAVAILABLE")
     following = journal.follow(row.run_id, after=row.next_sequence - 1, types=_CHANGES)
-    async with asyncio.timeout(_PATIENCE_S), aclosing(following) as pages:
-        if is_elsewhere and described is not None:
-            if runtime is None:
-                raise NotReady("no connection to the runtime", code="RUNTIME_UNAVAILABLE")
-            ask = runtime.suspend if wanted == "suspended" else runtime.resume
-            await ask(described.session_id, reason)
-        else:
-            asked = MacpSuspensionRequested(state=_STATES[wanted], by=by, reason=reason)
-            await journal.append(row.run_id, [asked], fence=None)
-        await anext(pages, None)
+    try:
+        async with asyncio.timeout(patience_s), aclosing(following) as pages:
+            if is_elsewhere and described is not None:
+                if runtime is None:
+                    raise NotReady("no connection to the runtime", code="RUNTIME_UNAVAILABLE")
+                ask = runtime.suspend if wanted == "suspended" else runtime.resume
+                await ask(described.session_id, reason)
+            else:
+                asked = MacpSuspensionRequested(state=_STATES[wanted], by=by, reason=reason)
+                await journal.append(row.run_id, [asked], fence=None)
+            await anext(pages, None)
+    except TimeoutError as error:
+        raise timed_out(f"the session may still be {_DONE[wanted]}") from error
 
 
 def refused_transition(status: str, wanted: str) -> Conflict:

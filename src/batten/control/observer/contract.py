@@ -9,25 +9,33 @@ from batten.contract.errors import BattenError
 from batten.contract.facts.macp import SessionState
 from batten.protocols.macp.errors import GRPC_CODES
 
+DEADLINE_EXCEEDED = 4
 NOT_FOUND = 5
 PERMISSION_DENIED = 7
 FAILED_PRECONDITION = 9
 UNIMPLEMENTED = 12
 UNAVAILABLE = 14
 UNAUTHENTICATED = 16
+_UNTOLD = frozenset({1, 2, DEADLINE_EXCEEDED, 13, UNAVAILABLE})
+"""Statuses of a call that was cut off, or failed in the middle."""
 ENDED: frozenset[SessionState] = frozenset({"RESOLVED", "EXPIRED", "CANCELLED"})
 
 
 class RuntimeFault(BattenError):
     """The runtime refused a call or could not be reached; `grpc_code` is its status."""
 
-    def __init__(self, grpc_code: int, message: str, *, code: str | None = None) -> None:
+    def __init__(
+        self, grpc_code: int, message: str, *, code: str | None = None, was_sent: bool = True
+    ) -> None:
         super().__init__(message, code=code or GRPC_CODES.get(grpc_code, "INTERNAL_ERROR"))
         self.grpc_code = grpc_code
+        self.may_be_done = was_sent and grpc_code in _UNTOLD
+        """Whether the call may have had its effect all the same."""
 
 
 def unavailable(message: str) -> RuntimeFault:
-    return RuntimeFault(UNAVAILABLE, message)
+    """For a call that was not sent."""
+    return RuntimeFault(UNAVAILABLE, message, was_sent=False)
 
 
 class Trace(Struct, frozen=True):

@@ -1,5 +1,6 @@
 """The way to the runtime that the observer and the routes share: one client, one breaker."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -10,11 +11,12 @@ from msgspec import Struct
 from batten.contract.errors import NotReady
 from batten.control.observer.breaker import Breaker
 from batten.control.observer.contract import (
+    DEADLINE_EXCEEDED,
     NOT_FOUND,
     PERMISSION_DENIED,
-    UNAVAILABLE,
     RuntimeClient,
     RuntimeFault,
+    unavailable,
 )
 
 T = TypeVar("T")
@@ -35,14 +37,25 @@ class RuntimeLink:
     """Calls the runtime at the address that holds now; its client is made with the first call."""
 
     def __init__(
-        self, address: Callable[[], str], connect: Connect, breaker: Breaker, kind: str
+        self,
+        address: Callable[[], str],
+        connect: Connect,
+        breaker: Breaker,
+        kind: str,
+        *,
+        why_none: Callable[[], str] = lambda: "there is no runtime",
+        probe_s: float = 2.0,
     ) -> None:
-        """`address` is empty while there is no runtime."""
+        """`address` is empty while there is no runtime, and `why_none` says why. One that does not
+        answer a probe within `probe_s` counts as one that hangs.
+        """
         self._address = address
+        self._why_none = why_none
         self._connect = connect
         self._client: RuntimeClient | None = None
         self.breaker = breaker
         self.kind = kind
+        self._probe_s = probe_s
         self.timed: Timed = lambda name, ok, seconds: None
 
     @property
@@ -53,11 +66,7 @@ class RuntimeLink:
         """For streams, which the breaker does not count. Raises `RuntimeFault`."""
         address = self.address
         if not address:
-            raise RuntimeFault(
-                UNAVAILABLE,
-                "this service has no runtime: start it with --runtime-bind, or name one with"
-                " RUNTIME_ADDRESS",
-            )
+            raise unavailable(self._why_none())
         if self._client is None or self._client.address != address:
             before, self._client = self._client, self._connect(address)
             if before is not None:
@@ -86,10 +95,23 @@ class RuntimeLink:
             self.timed(name, ok, time.monotonic() - began)
         return answer
 
+    async def probe(self, name: str, ask: Callable[[RuntimeClient], Awaitable[T]]) -> T:
+        """Like `call`, for those who ask whether the runtime is there: it has little time."""
+
+        async def ask_soon(client: RuntimeClient) -> T:
+            try:
+                async with asyncio.timeout(self._probe_s):
+                    return await ask(client)
+            except TimeoutError as error:
+                detail = f"no answer from {client.address} within {self._probe_s:g} s"
+                raise RuntimeFault(DEADLINE_EXCEEDED, detail) from error
+
+        return await self.call(name, ask_soon)
+
     async def health(self) -> RuntimeHealth:
-        """Whether the runtime answers; never raises for one that does not."""
+        """Whether the runtime answers in time; never raises for one that does not."""
         try:
-            await self.call("GetManifest", lambda client: client.manifest())
+            await self.probe("GetManifest", lambda client: client.manifest())
         except (RuntimeFault, NotReady) as error:
             return RuntimeHealth(False, self.kind, error.message)
         return RuntimeHealth(True, self.kind, f"connected to {self.address}")

@@ -19,6 +19,7 @@ from batten.contract import facts
 from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome
 from batten.control.coordination.records import Keeping, Written
+from batten.control.described.runtimes import unsupported_mode
 from batten.control.observer.breaker import BreakerOpen
 from batten.control.observer.contract import (
     NOT_FOUND,
@@ -38,6 +39,7 @@ from batten.control.observer.frames import (
 from batten.control.observer.link import RuntimeLink
 from batten.control.observer.progress import Progress
 from batten.journal.contract import Lease
+from batten.protocols.macp import judgements
 from batten.settings.control_plane import ControlPlaneSettings
 
 _log = logging.getLogger("batten.observer")
@@ -52,7 +54,9 @@ _LOST_TRANSCRIPT = frozenset({3, 5, 7, 9, 11, 12})
 """Statuses by which a runtime says that it will never tell an ended session's messages."""
 
 _CANCEL = "SessionCancel"
-"""The runtime's own word, no message of an agent: it is told by how the run ends."""
+"""It is told by how the run ends."""
+_OWN = judgements.TYPES | {_CANCEL}
+"""The runtime's own words, which have no place among the messages of agents."""
 
 _Stopped = Literal["hint", "quiet", "end"]
 _Unreachable = (RuntimeFault, BreakerOpen)
@@ -122,11 +126,16 @@ class ObservedRun:
             await self._follow()
 
     async def hear(self, signal: Said) -> None:
-        """Store a signal of the session, once."""
-        if self.progress.state is None:
+        """Store a signal of the session, once. Anybody can name the session: strangers' are left
+        out.
+        """
+        progress, named = self.progress, (signal.sender, signal.message_id)
+        if progress.state is None:
             self._signals.append(signal)
-        elif not self.has_ended and signal.message_id not in self.progress.recent:
-            self.progress.recent.append(signal.message_id)
+        elif self.has_ended or not progress.includes(signal.sender):
+            return
+        elif named not in progress.heard:
+            progress.heard.append(named)
             await self._append(self._written(signal, 0))
 
     # Waiting for the session
@@ -142,6 +151,7 @@ class ObservedRun:
             first.append(snapshot_fact(snapshot))
         await self._append(Written(first, []))
         self.progress.state = "SUSPENDED" if snapshot.state == "SUSPENDED" else "OPEN"
+        self.progress.admit(snapshot.initiator, snapshot.participants)
         self.progress.expires_at_unix_ms = snapshot.expires_at_unix_ms
         while self._signals:
             await self.hear(self._signals.popleft())
@@ -190,9 +200,7 @@ class ObservedRun:
         hello = await self._link.call("Initialize", lambda client: client.initialize(trace))
         if not hello.modes or not mode or mode in hello.modes:
             return True
-        listed = ", ".join(hello.modes)
-        text = f"Runtime does not support mode '{mode}'. Supported: {listed}"
-        await self._fail("MODE_NOT_SUPPORTED", text, "config")
+        await self._fail("MODE_NOT_SUPPORTED", unsupported_mode(mode, hello.modes), "config")
         return False
 
     async def _pause(self, seconds: float) -> None:
@@ -241,6 +249,7 @@ class ObservedRun:
         if snapshot.state != self.progress.state:
             await self._append(Written([snapshot_fact(snapshot)], []))
         self.progress.state = snapshot.state
+        self.progress.admit(snapshot.initiator, snapshot.participants)
         self.progress.expires_at_unix_ms = snapshot.expires_at_unix_ms
         if was_lost:  # a stream that ends again and again is asked for less and less often
             await self._pause(self._backoff_s())
@@ -281,15 +290,17 @@ class ObservedRun:
                 self._told = frame
                 await self._append(write_error(frame, self.session_id, self._keeping))
             return
-        if frame.message_type == _CANCEL:
+        is_own = frame.message_type in _OWN and frame.sender not in self.progress.members
+        if is_own and frame.message_type == _CANCEL:
             told = cancel_of(frame, self._keeping)
             self._canceller = (told[0] or self._canceller[0], told[1] or self._canceller[1])
             return
         progress = self.progress
         if frame.message_id in progress.recent:
             return
-        await self._append(self._written(frame, progress.ordinal + 1))
-        progress.ordinal += 1
+        ordinal = 0 if is_own else progress.ordinal + 1
+        await self._append(self._written(frame, ordinal))
+        progress.ordinal = ordinal or progress.ordinal
         progress.recent.append(frame.message_id)
 
     # When the runtime cannot be reached

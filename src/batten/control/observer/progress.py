@@ -1,6 +1,7 @@
 """How far the observation of a run has come, folded from its facts."""
 
 from collections import deque
+from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, field
 
@@ -9,8 +10,9 @@ from batten.contract.envelope import Envelope, decode
 from batten.contract.facts.macp import SessionState
 from batten.contract.tracing import identity_in, traceparent_of
 from batten.control.observer.contract import NO_TRACE, Trace
+from batten.coordination.envelope import AMBIENT
 from batten.journal.contract import Journal
-from batten.protocols.macp.json_values import object_of
+from batten.protocols.macp.json_values import object_of, texts_of
 
 _PAGE = 500
 _RECENT = 512
@@ -34,7 +36,23 @@ class Progress(Struct, kw_only=True):
     expires_at_unix_ms: int = 0
     ordinal: int = 0
     """Messages of the session that are stored."""
+    members: frozenset[str] = frozenset()
+    """Who takes part in the session, as far as it was told."""
+    is_open: bool = True
+    """The session names no participants: whoever speaks of it takes part."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """Ids of its latest messages."""
+    heard: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """Senders and ids of the latest signals and progress."""
+
+    def admit(self, initiator: str, participants: Sequence[str]) -> None:
+        """Note who takes part, by a snapshot of the session."""
+        self.members |= {initiator, *participants}
+        self.is_open = self.is_open and not participants
+
+    def includes(self, sender: str) -> bool:
+        """Whether the sender takes part in the session."""
+        return self.is_open or sender in self.members
 
     def take(self, envelope: Envelope) -> None:
         """Move on by the run's next fact."""
@@ -56,10 +74,14 @@ class Progress(Struct, kw_only=True):
                 told = str(fact.detail.get("state", "")).removeprefix("SESSION_STATE_")
                 self.state = told  # type: ignore[assignment] # as it was written
                 self.expires_at_unix_ms = int(fact.detail.get("expiresAtUnixMs") or 0)
+                names = texts_of(fact.detail.get("participants"))
+                self.admit(str(fact.detail.get("initiator") or ""), names)
             case facts.MacpFrameObserved(kind="envelope"):
-                self.recent.append(fact.message_id or "")
-                if fact.ordinal is not UNSET:
-                    self.ordinal = fact.ordinal
+                if fact.ordinal is UNSET and fact.message_type in AMBIENT:
+                    self.heard.append((fact.sender or "", fact.message_id or ""))
+                else:
+                    self.recent.append(fact.message_id or "")
+                    self.ordinal = fact.ordinal or self.ordinal
             case _:
                 pass
 

@@ -157,9 +157,9 @@ def outcome_of(event: CanonicalEvent) -> int:
 
 
 _RULES = f"{normaliser.VERSION}"
-EVENTS = View("events", f"3-{_RULES}", EventsFold, _events)
-STATES = View("states", f"2-{_RULES}.{projection.VERSION}", StateFold, _state)
-RUNS = View("runs", f"4-{_RULES}", RunFold, _run)
+EVENTS = View("events", f"5-{_RULES}", EventsFold, _events)
+STATES = View("states", f"5-{_RULES}.{projection.VERSION}", StateFold, _state)
+RUNS = View("runs", f"5-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)
 
 

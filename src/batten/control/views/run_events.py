@@ -6,12 +6,24 @@ from contextlib import aclosing
 from msgspec import Struct
 
 from batten.contract.envelope import decode
+from batten.contract.errors import NotFound
 from batten.control.views.folds import EVENTS, EventsFold
 from batten.control.views.store import EventFilter, ViewStore
 from batten.control.views.tables import EventRow, event_row
 from batten.journal.contract import Journal, Stored
+from batten.protocols.macp.ids import run_uuid
 
 PAGE = 500
+
+
+async def check_there(journal: Journal, run_id: str) -> None:
+    """Raises `NotFound` if there is no such run, or no longer."""
+    if await journal.run(run_id) is None:
+        raise not_found(run_id)
+
+
+def not_found(run_id: str) -> NotFound:
+    return NotFound(f"run {run_uuid(run_id)} not found", code="RUN_NOT_FOUND")
 
 
 class EventPart(Struct, frozen=True):
@@ -34,7 +46,9 @@ class RunEvents:
         self._run_id = run_id
 
     async def pages(self, after: int = 0, size: int = PAGE) -> AsyncGenerator[list[EventRow]]:
-        """Pages of about this size, up to the events of now."""
+        """Pages of about this size, up to the events of now. Raises `NotFound` if the run is
+        deleted meanwhile: what was read is not all of it.
+        """
         state = self._fold()
         async with aclosing(self._kept(state, after, size)) as kept:
             async for part in kept:
@@ -43,6 +57,7 @@ class RunEvents:
         while page := await self._journal.read(self._run_id, after=state.sequence, limit=size):
             if rows := self._step(state, page, after):
                 yield rows
+        await check_there(self._journal, self._run_id)
 
     async def follow(self, after: int) -> AsyncGenerator[EventPart]:
         """All events up to now, then each new part as its facts commit. Does not end."""

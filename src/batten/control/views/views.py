@@ -26,7 +26,7 @@ from batten.control.views.folds import (
     shown_record,
 )
 from batten.control.views.rebuilding import rebuild
-from batten.control.views.run_events import RunEvents
+from batten.control.views.run_events import RunEvents, not_found
 from batten.control.views.store import EventFilter, EventList, Moved, ViewStore
 from batten.control.views.tables import event_row
 from batten.journal.contract import Journal, RunRow, Stored
@@ -244,10 +244,6 @@ class Views:
 def is_whole(row: RunRow | None) -> bool:
     """Whether the journal has all facts of a run: nobody deleted it or a part of it."""
     return row is not None and row.base_sequence == 0
-
-
-def not_found(run_id: str) -> NotFound:
-    return NotFound(f"run {run_uuid(run_id)} not found", code="RUN_NOT_FOUND")
 
 
 def journal_id(run_id: str) -> str:

@@ -1,10 +1,12 @@
 """A policy as registered, and as bound to a session."""
 
+import re
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from batten.contract.expectations import expectation
 from batten.coordination.policy.rules import (
     RULES,
     CommitmentRules,
@@ -86,6 +88,7 @@ def _number(text: str) -> float | int:
     return int(value) if value.is_integer() else value
 
 
+_CHOICE = re.compile(r"Invalid enum value .* - at `\$\.([^`]*)`", re.DOTALL)
 _MEMBERS = msgspec.json.Decoder(dict[str, Any], float_hook=_number)
 
 
@@ -108,7 +111,14 @@ def typed_rules(members: dict[str, Any], mode: str) -> ModeRules:
             return msgspec.convert(members, kind)
         return ModeRules(commitment=msgspec.convert(members.get("commitment", {}), CommitmentRules))
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_with_choices(str(error), kind or CommitmentRules)) from error
+
+
+def _with_choices(refusal: str, kind: type[Struct]) -> str:
+    """What the decoder says, and what would be right where it does not."""
+    found = _CHOICE.fullmatch(refusal)
+    words = expectation(kind, found[1]) if found else ""
+    return f"{refusal}; use {words}" if words else refusal
 
 
 def bind(descriptor: PolicyDescriptor, mode: str) -> Policy:

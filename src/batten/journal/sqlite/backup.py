@@ -11,20 +11,23 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Protocol
 
+import apsw
 from msgspec import Struct
 
-from batten.contract.errors import Conflict, NotFound
+from batten.contract.errors import Conflict, NotFound, StoreDamaged
 from batten.journal.bundles.container import ContainerWriter
 from batten.journal.sqlite.bodies import BodyFiles, sync
-from batten.journal.sqlite.copying import copy_database
+from batten.journal.sqlite.copying import copy_database, open_side_file
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.schema import open_immutable
 
 _CHUNK = 1 << 20
 _PAUSE_S = 0.001
 _ARCHIVES = (".tar.gz", ".tgz")
-_BESIDE = ("trust.json", "memory", "keys")
+_BESIDE = ("trust.json", "coordination.json", "retention.json", "memory", "keys")
 """Files and folders of a home that belong to a backup, beside the journal and its bodies."""
+_AUDIT = "audit.db"
+_SINKS = "sinks.db"
 _KEY = "seal.key"
 
 
@@ -64,15 +67,22 @@ def back_up(home: str, target: str, *, with_key: bool) -> Backup:
         raise NotFound(f"there is no journal at {source}")
     if os.path.lexists(target):
         raise Conflict(f"{target} exists: name a new file or directory")
+    if not os.path.isdir(os.path.dirname(target)):
+        raise NotFound(f"there is no directory {os.path.dirname(target)}: make it first")
     backup = Backup()
     with faults_typed(os.path.dirname(target)):
         place = _Archive(target) if target.endswith(_ARCHIVES) else _Directory(target)
         try:
+            # Before the journal: what was told since is told again, but a cursor beyond the end of
+            # the copy would skip what comes next.
+            _add_beside(home, place, _SINKS)
             copy = os.path.join(place.folder(), "journal.db")
             copy_database(source, copy, pause_s=_PAUSE_S)
             backup.bytes += os.path.getsize(copy)
             digests = _named_bodies(copy)
             place.add("journal.db", copy)
+            # After the journal, which tells how far the audit log goes at least.
+            _add_beside(home, place, _AUDIT)
             _add_bodies(BodyFiles(home), digests, place, backup)
             for name, path in _beside(home, with_key=with_key):
                 place.add(name, path)
@@ -81,6 +91,17 @@ def back_up(home: str, target: str, *, with_key: bool) -> Backup:
             place.discard()
             raise
     return backup
+
+
+def _add_beside(home: str, place: Place, name: str) -> None:
+    """Add a database beside the journal, if the home has it."""
+    source, copy = os.path.join(home, name), os.path.join(place.folder(), name)
+    if os.path.exists(source):
+        try:
+            copy_database(source, copy, opening=open_side_file)
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise StoreDamaged(f"{source} is damaged: {error}") from error
+        place.add(name, copy)
 
 
 def _named_bodies(copy: str) -> list[str]:

@@ -115,8 +115,11 @@ class BellListener:
         if self._fd is not None:
             self._loop.remove_reader(self._fd)
             # Not on the loop: it would block for as long as the kernel takes.
-            threading.Thread(target=os.close, args=(self._fd,), daemon=True).start()
-            self._fd = None
+            descriptor, self._fd = self._fd, None
+            try:
+                threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
+            except RuntimeError:  # the machine has no room for another thread
+                os.close(descriptor)
 
 
 def _inotify(path: str) -> int | None:

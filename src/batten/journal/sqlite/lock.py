@@ -61,10 +61,16 @@ class FileLock:
 
     def _queue(self) -> None:
         """Let a thread wait in the kernel's queue: `flock` itself has no timeout."""
-        self._queued = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._stand, name="journal-lock", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._stand, name="journal-lock", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no room for another
+                raise StoreBusy(f"{self._path} is held, and cannot be waited for: {error}") from (
+                    error
+                )
+            self._thread = thread
+        self._queued = True
         self._ask.release()
 
     def _stand(self) -> None:

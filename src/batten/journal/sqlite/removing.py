@@ -114,8 +114,9 @@ def obstacle(
     ):
         held = _Held(*lease)
         if held.worker_id and ended_at is None and not is_gone(held):
+            what = "it" if kind == "session" else run_id  # a session's stream is no run to look at
             return Conflict(
-                f"{name} is in use: {held.worker_id} holds {run_id}; end that process first",
+                f"{name} is in use: {held.worker_id} holds {what}; end that process first",
                 code="session_held",
             )
         if (prune or only_ended) and kind != "session" and ended_at is None:

@@ -300,11 +300,23 @@ def _is_folded(path: str) -> bool:
         return True
 
 
+def _reading(path: str, patience_s: float) -> Database:
+    """Without a log, any reader makes one. It is then to remove it, too, which takes a connection
+    that could write: what a reader left behind would keep the owner of the home out if that is
+    another user.
+    """
+    if os.path.exists(path + "-wal"):
+        return connect(path, patience_s=patience_s, writing=False)
+    db = connection(path, apsw.SQLITE_OPEN_READWRITE)
+    db.set_busy_timeout(int(patience_s * 1000))
+    return db
+
+
 def open_for_reading(path: str, patience_s: float) -> Database:
     """A reader's connection, also where the side files of the log cannot be written."""
     if not os.path.exists(path):
         raise NotFound(f"there is no journal at {path}")
-    db = connect(path, patience_s=patience_s, writing=False)
+    db = _reading(path, patience_s)
     try:
         version = user_version(db)
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.FullError, apsw.IOError) as error:
@@ -331,4 +343,5 @@ def open_for_reading(path: str, patience_s: float) -> Database:
         db.execute(TABLES_SINCE_2.replace("CREATE TABLE", "CREATE TEMP TABLE"))
         for table, added in _COLUMNS_SINCE_2.items():
             db.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {added} FROM main.{table}")
+    db.pragma("query_only", 1)
     return db

@@ -14,6 +14,7 @@ from batten.contract.errors import Conflict, NotFound, StoreBusy, StoreFull
 from batten.journal.sqlite import reclaiming, removing
 from batten.journal.sqlite.ballast import BALLAST_BYTES, Ballast
 from batten.journal.sqlite.batch import Batch
+from batten.journal.sqlite.faults import typed
 from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.schema import connect
 from batten.journal.sqlite.store import SqliteJournal
@@ -25,7 +26,7 @@ T = TypeVar("T")
 def upkeep_lock(home: str, *, shared: bool = False) -> Generator[None]:
     """Keep other processes from removing anything meanwhile; unless `shared`, also from copying.
 
-    Raises `StoreBusy` if one is at work.
+    Raises `StoreBusy` if one is at work, `StoreReadOnly` if nothing can be removed here.
     """
     path = os.path.join(home, "journal.db.upkeep")
     try:
@@ -34,7 +35,7 @@ def upkeep_lock(home: str, *, shared: bool = False) -> Generator[None]:
         if shared and error.errno in (errno.EROFS, errno.EACCES):
             yield  # nothing can be removed here either
             return
-        raise
+        raise typed(error, home) from error
     try:
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

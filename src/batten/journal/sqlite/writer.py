@@ -118,8 +118,12 @@ class Writer:
             if self._thread is None and not self._stopped:
                 if sys.getswitchinterval() > _SWITCH_S:
                     sys.setswitchinterval(_SWITCH_S)
-                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="journal", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the machine has no room for another
+                    raise errors.JournalError(f"the journal cannot be written: {error}") from error
+                self._thread = thread
 
     def stop(self) -> None:
         """Wait until all queued jobs are written; later ones are refused."""

@@ -166,9 +166,14 @@ def message_of(text: str, message_id: str) -> AgentMessageChunk:
 
 
 def _user(run_id: str, fact: facts.UserMessage) -> Iterator[UserMessageChunk]:
+    message_id = user_message_id(run_id, fact.turn_index)
     for piece in _pieces(fact.text):
-        message_id = f"{run_id}.{fact.turn_index}.user"
         yield UserMessageChunk(content=TextBlock(text=piece), message_id=message_id)
+
+
+def user_message_id(run_id: str, turn: int) -> str:
+    """The id of a prompt, with its images, or of a later message of a run."""
+    return f"{run_id}.{turn}.user"
 
 
 def _plan(fact: facts.ToolTodoWriteUpdated) -> Plan:

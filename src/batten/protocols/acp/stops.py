@@ -24,6 +24,9 @@ _REASONS: dict[Outcome, StopReason] = {
 
 _EXPLAINED = frozenset({"max_turns", "loop", "context_overflow", "budget", "denied", "hook_denied"})
 
+_CUT_OFF = "model_cut_off"
+"""The code of a `model_error` that is no fault of a model: its answer reached the token limit."""
+
 
 class Stop(Struct, frozen=True):
     """The answer to a prompt, and the explanation shown before it."""
@@ -41,6 +44,8 @@ def stop_of(end: RunEnd, *, asked: bool, cut_short: bool = False) -> Stop:
     """
     if asked:
         return Stop("cancelled")
+    if end.code == _CUT_OFF:
+        return Stop("max_tokens", said=f"Stopped: {end.message}")
     reason = _REASONS.get(end.outcome)
     if reason is None:
         data = {"code": end.code or end.outcome, "retriable": end.retriable}

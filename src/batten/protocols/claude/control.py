@@ -17,6 +17,7 @@ from batten.contract.conversation import Image
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.line import Frame
+from batten.protocols.json_line import decode
 
 LONGEST_ID = 256
 """Characters of a request's id: the answer repeats it."""
@@ -141,10 +142,19 @@ class _Line(Struct, frozen=True):
     response: Any = None
 
 
+def _line(line: bytes) -> _Line:
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, ValueError):
+        return msgspec.convert(decode(line), type=_Line)  # with half of a character in it
+
+
 def parse(line: bytes) -> Incoming | None:
     """The meaning of a line; None for one without effect."""
     try:
-        frame = msgspec.json.decode(line, type=_Line)
+        frame = _line(line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise PeerError(f"a line of input is not of this protocol: {error}") from error
     match frame.type:

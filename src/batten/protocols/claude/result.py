@@ -63,6 +63,7 @@ class Ending:
                 self._api_status = fact.status
             case facts.TurnFailed():
                 self._api_status = None if fact.status is UNSET else fact.status
+                self._api_ms += fact.duration_ms or 0
             case facts.AssistantToolCallProposed():
                 name = claude_name(fact.tool_name)
                 self._calls[fact.tool_call_id] = {"tool_name": name, "tool_input": fact.input}

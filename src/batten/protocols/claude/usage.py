@@ -1,5 +1,6 @@
 """Tokens and cost as Claude Code counts them, for one prompt and for a whole process."""
 
+from collections.abc import Callable
 from typing import Any
 
 from batten.contract.facts.assistant import StopReason, Usage, added
@@ -27,12 +28,17 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 class Totals:
     """The usage of all prompts of one process, by model. An unknown cost stays unknown."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: Callable[[str], int | None] = lambda model: None) -> None:
+        """`window`: the tokens that a model takes, by its name with the provider's."""
+        self._window = window
+        self._windows: dict[str, int | None] = {}
         self._usage: dict[str, Usage] = {}
         self._micros: dict[str, int | None] = {}
 
     def add(self, model: str, usage: Usage, cost_micros_usd: int | None) -> None:
         name = claude_model(model)
+        if name not in self._windows:
+            self._windows[name] = self._window(model)
         self._usage[name] = added(self._usage.get(name, Usage()), usage)
         before = self._micros.get(name, 0)
         unknown = before is None or cost_micros_usd is None
@@ -58,4 +64,6 @@ class Totals:
         }
         if micros is not None:
             fields["costUSD"] = micros / 1e6
+        if (window := self._windows[name]) is not None:
+            fields["contextWindow"] = window
         return fields

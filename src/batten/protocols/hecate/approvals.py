@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.errors import Conflict
+from batten.contract.tracing import span_of
 from batten.protocols.hecate.excerpts import shown_input
 from batten.protocols.hecate.rows import RequestLike, RunLike
 from batten.protocols.hecate.runs import ACTIVE
@@ -148,9 +149,12 @@ def approval_status(row: RequestLike) -> ApprovalStatus:
 
 
 def approval_object(
-    row: RequestLike, task_id: str | None, asked: Asked = _NOTHING_ASKED
+    row: RequestLike, task_id: str | None, asked: Asked = _NOTHING_ASKED, trace_id: str = ""
 ) -> Approval:
-    """An approval, with all that is asked; arguments that are too long end with a visible cut."""
+    """An approval, with all that is asked; arguments that are too long end with a visible cut.
+
+    `trace_id` is that of its run; the span is the one that is exported.
+    """
     is_approval = row.request_class == "approval"
     note = row.answer.get("comment" if is_approval else "text", "")
     return Approval(
@@ -173,6 +177,8 @@ def approval_object(
         created_at=asked.at,
         deadline_at=row.deadline_at or "",
         resolved_at=asked.resolved_at,
+        trace_id=trace_id,
+        span_id=span_of(row.run_id, "request", row.request_id) if trace_id else "",
         **shown_input(asked.input, MAX_INPUT),
     )
 

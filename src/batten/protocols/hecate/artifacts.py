@@ -39,7 +39,7 @@ CREATED_ONCE = "created_once"
 _HIDDEN_METADATA = frozenset({"sealed_artifact_id", CREATED_ONCE})
 
 _Instant = Annotated[datetime, Meta(tz=True)]
-_Mime = Annotated[
+MediaType = Annotated[
     str,
     Meta(
         pattern=rf"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?{END}",
@@ -49,6 +49,14 @@ _Mime = Annotated[
 ]
 
 
+ANY_BYTES = "application/octet-stream"
+_MIME_TYPES = {
+    "patch": "text/x-diff",
+    "command_output": "text/plain; charset=utf-8",
+    "search_results": "application/json",
+}
+
+
 class ArtifactMetadata(Struct, frozen=True, kw_only=True):
     """An artifact to create: the part `metadata` of a multipart request; its body is the part
     `body`."""
@@ -56,13 +64,19 @@ class ArtifactMetadata(Struct, frozen=True, kw_only=True):
     kind: PublicKind
     run_id: RunId
     """The run that it belongs to."""
-    mime_type: _Mime = "application/octet-stream"
+    mime_type: MediaType | UnsetType = UNSET
+    """Without it, that of the part `body`, else that of the kind: `text/x-diff` of a patch,
+    `text/plain` of a command's output, JSON of search results, or `application/octet-stream`."""
     metadata: dict[str, Any] = {}
     """Details of the kind. A patch needs `target_path`."""
     task_id: TaskId | UnsetType = UNSET
     """The task of the run; another one is refused."""
     tool_call_id: Line = ""
     summary: Line = ""
+
+    def media_type(self) -> str:
+        """The media type of the body: as the client says, or as usual for the kind."""
+        return self.mime_type or _MIME_TYPES.get(self.kind, ANY_BYTES)
 
 
 class CreateArtifact(ArtifactMetadata, frozen=True, kw_only=True):

@@ -2,8 +2,10 @@
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from batten.contract.envelope import on_one_line
+from batten.contract.facts import CostTick, Fact
 from batten.protocols.hecate.activity import Activity
 from batten.protocols.hecate.approvals import Approval
 from batten.protocols.hecate.artifacts import Artifact
@@ -38,6 +40,17 @@ class SnapshotFrame(Struct, frozen=True, tag_field="object", tag="task_run_strea
     """The `data` of a frame."""
 
     data: Snapshot
+
+
+def with_task_cost(snapshot: Snapshot, following: Fact) -> Snapshot:
+    """The state at the end of a turn, with what the task has cost by then.
+
+    The fact that follows tells it: child runs and earlier runs are not in the view.
+    """
+    if not isinstance(following, CostTick) or snapshot.turn is UNSET:
+        return snapshot
+    cost = following.cumulative_cost_micros_usd
+    return replace(snapshot, turn=replace(snapshot.turn, task_cumulative_cost_micros_usd=cost))
 
 
 def snapshot_of(

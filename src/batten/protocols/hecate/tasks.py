@@ -177,7 +177,9 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step_count: int | UnsetType = UNSET
     artifact_count: int | UnsetType = UNSET
     total_cost_micros_usd: int | UnsetType = UNSET
-    """The cost of all runs of the task."""
+    """The cost of all runs of the task, child runs included."""
+    cost_unknown: bool = False
+    """A model call had no known cost: the total is a lower bound."""
     last_error: str = ""
     created_at: str
     updated_at: str
@@ -234,6 +236,7 @@ class TaskDetails(Struct, frozen=True, kw_only=True):
     step_count: int | UnsetType = UNSET
     artifact_count: int | UnsetType = UNSET
     total_cost_micros_usd: int | UnsetType = UNSET
+    cost_unknown: bool = False
     started_at: str = ""
     last_error: str = ""
     root_trace_id: str = ""
@@ -277,6 +280,7 @@ def task_object(
         "step_count": details.step_count,
         "artifact_count": details.artifact_count,
         "total_cost_micros_usd": details.total_cost_micros_usd,
+        "cost_unknown": details.cost_unknown,
     }
     if latest is not None:
         state |= {

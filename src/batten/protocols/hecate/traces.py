@@ -2,8 +2,7 @@
 
 import re
 
-from batten.contract import tracing
-from batten.contract.tracing import TraceParent, parse_traceparent, tracestate_of
+from batten.contract.tracing import TraceParent, parse_traceparent, span_of, tracestate_of
 
 _TRACE = re.compile(r"[0-9a-f]{32}")
 _SPAN = re.compile(r"[0-9a-f]{16}")
@@ -28,13 +27,3 @@ def parent_of(traceparent: str | None, trace_id: str | None, span_id: str | None
 def state_of(traceparent: str | None, tracestate: str | None) -> str:
     """What a caller's `tracestate` says; it counts beside a `traceparent` only."""
     return tracestate_of(tracestate or "") if parse_traceparent(traceparent or "") else ""
-
-
-def trace_of(run_id: str, traceparent: str) -> str:
-    """The trace of a run: the caller's, else the number of the run's own id."""
-    return traceparent.split("-")[1] if traceparent else tracing.trace_of(run_id)
-
-
-def span_of(about: str) -> str:
-    """The span of one thing in a trace, by its id."""
-    return tracing.span_of(about)

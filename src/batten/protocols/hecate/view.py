@@ -14,6 +14,7 @@ from batten.contract import facts as f
 from batten.contract.envelope import Envelope
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.outcomes import RunStatus, ending_of
+from batten.contract.tracing import place_of, span_of, trace_of
 from batten.protocols.hecate import activity
 from batten.protocols.hecate.activity import Activity
 from batten.protocols.hecate.approvals import Approval, Asked, approval_object
@@ -22,7 +23,6 @@ from batten.protocols.hecate.rows import RunLike
 from batten.protocols.hecate.runs import ACTIVE, Run, RunDetails, error_of, run_object
 from batten.protocols.hecate.step_fold import StepFold
 from batten.protocols.hecate.steps import Step
-from batten.protocols.hecate.traces import span_of, trace_of
 
 _MAX_FILES = 50
 """Files that the timeline names of those that a command changed."""
@@ -107,8 +107,7 @@ class RunView:
         self.event_type = ""
         self.started_at = ""
         self.last_error = ""
-        self.traceparent = ""
-        """The span of the request that queued the run."""
+        self._trace_id = ""
         self.turn: TurnCost | UnsetType = UNSET
         """Set if the last fact ended a turn."""
 
@@ -140,7 +139,7 @@ class RunView:
 
     def approvals(self, task_id: str | None) -> list[Approval]:
         return [
-            approval_object(row, task_id, self._asked[row.request_id])
+            approval_object(row, task_id, self._asked[row.request_id], self._trace_of(row.run_id))
             for row in self._requests.values()
         ]
 
@@ -161,13 +160,16 @@ class RunView:
             last_sequence=self.sequence,
             last_error=self.last_error or run.last_error,
             started_at=self.started_at or run.started_at,
-            trace_id=trace_of(row.run_id, self.traceparent),
+            trace_id=self._trace_of(row.run_id),
             root_span_id=span_of(row.run_id),
             step_count=self.step_count if self._is_whole else UNSET,
             approval_count=self._approval_count if self._is_whole else UNSET,
             artifact_count=self._artifact_count if self._is_whole else UNSET,
             prior_cost_micros_usd=self._prior or run.prior_cost_micros_usd,
         )
+
+    def _trace_of(self, run_id: str) -> str:
+        return self._trace_id or trace_of(run_id)
 
     def activity(self) -> list[Activity]:
         """The timeline, in the order of events."""
@@ -190,7 +192,8 @@ class RunView:
         self.status = "queued"
         if fact.prior_cost_micros_usd is not UNSET:
             self._prior = fact.prior_cost_micros_usd
-        self.traceparent = fact.traceparent or ""
+        if not self._trace_id:  # queued again, it stays in its trace
+            self._trace_id = place_of(envelope.run_id, fact).trace_id
 
     def started(self, envelope: Envelope, fact: f.RunStarted) -> None:
         self.status = "awaiting_approval" if self._pending else "running"
@@ -315,6 +318,8 @@ class RunView:
             del self._artifacts[next(settled, fact.artifact_id)]
 
     def artifact_changed(self, envelope: Envelope, fact: f.ArtifactUpdated) -> None:
+        if fact.field == "deleted_at":  # never of a sealed one, which was not counted
+            self._artifact_count -= 1
         row = self._artifacts.get(fact.artifact_id)
         if row is None:
             return

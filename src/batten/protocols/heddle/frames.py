@@ -124,6 +124,7 @@ class SendFrames:
                 self.messages += 1
             case facts.TurnFailed():
                 self._fault = failures.fault_of(fact)
+                self._model_ms += fact.duration_ms or 0
             case facts.RunCancelRequested():
                 return self.cancel()
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
@@ -212,6 +213,7 @@ class SendFrames:
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
         self._is_streaming = False
+        self._fault = None  # the provider answers again
         self._model_ms += fact.duration_ms
         return [*self._routed(fact), *self._used(fact)]
 
@@ -318,6 +320,8 @@ class SendFrames:
         if failures.is_cancel(outcome):
             self._error = messages.cancellation()
             return self._state("completed")
+        if outcome == "timeout":
+            self._fault = None  # our own limit ended the call
         error = failures.envelope(outcome, message, self._fault, self._spoken, self._iterations)
         self._error = error
         return [*self._say(failures.event_of(error, self._fault)), *self._state("completed")]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 
@@ -18,9 +18,8 @@ _SIDES: dict[str, st.Side] = {
     **dict.fromkeys(("Accept", "Approve", "TaskAccept", "HandoffAccept"), "allow"),
     **dict.fromkeys(("Reject", "TaskReject", "HandoffDecline"), "deny"),
 }
-_VOTES = frozenset({"Vote", "Approve", "Reject", "Accept", "Abstain"})
-_TALLIED = _VOTES | {"Evaluation"}
-"""Message types that count in the tally; of one voter a vote outranks an evaluation."""
+_TALLIED = frozenset({"Vote", "Approve", "Reject", "Accept", "Abstain", "Evaluation"})
+"""Message types that count in the tally, whatever they say."""
 _POSITIVE = frozenset({"approve", "approved", "accept", "accepted", "selected", "completed"})
 _NEGATIVE = frozenset({"reject", "rejected", "decline", "declined", "failed"})
 
@@ -39,10 +38,10 @@ def contributed(projection: Projection, event: CanonicalEvent) -> None:
     current.proposals.append(contribution)
     if len(current.proposals) > st.MOST_PROPOSALS:
         del current.proposals[0]
-    named = first_text(fields, "proposalId", "requestId")
+    named = _named(fields)
     proposal_id = named or ("" if event.subject is UNSET else event.subject.id)
-    if named and message_type in _TALLIED:
-        _tally(projection, named, sender, message_type, side)
+    if message_type in _TALLIED and named and projection.policy.quorum_status is UNSET:
+        projection.policy.quorum_status = "pending"
     if event.type == "proposal.created" and sender == projection.initiator:
         prompt = first_text(fields, "prompt", "rationale")
         if prompt and current.prompt is UNSET:
@@ -51,7 +50,7 @@ def contributed(projection: Projection, event: CanonicalEvent) -> None:
         return  # a late contribution does not open the decision again
     current.action = current.proposal_id = proposal_id
     current.reasons = [first_text(fields, "reason", "summary", "rationale") or event.type]
-    if (confidence := projection.weight.confidence) is not None:
+    if (confidence := projection.weight.confidence(projection.weight.latest)) is not None:
         current.confidence = confidence
 
 
@@ -60,10 +59,26 @@ def weigh(weight: Weight, event: CanonicalEvent) -> None:
     message_type = event.data["messageType"]
     fields = payload_fields(event.data.get("decodedPayload"))
     side, confidence = _side(message_type, fields), _stated(message_type, fields)
-    if side is not None:
-        weight.votes[event.data["sender"]] = side
+    weight.latest = _named(fields)
+    if message_type == "Withdraw":
+        weight.withdrawn[weight.latest] = True
+    elif side is not None or message_type in _TALLIED:
+        _count(weight, event.data["sender"], message_type, side)
     if confidence is not None:
         weight.stated = confidence
+
+
+def _named(fields: Mapping[str, Any]) -> str:
+    return first_text(fields, "proposalId", "requestId")
+
+
+def _count(weight: Weight, voter: str, message_type: str, side: st.Side | None) -> None:
+    votes = weight.votes.setdefault(weight.latest, {})
+    if len(weight.votes) > st.MOST_TALLIES:
+        del weight.votes[next(iter(weight.votes))]
+    before, is_vote = votes.get(voter), message_type != "Evaluation"
+    if before is None or is_vote or not before.is_vote:
+        votes[voter] = Vote("none" if side is None else side, is_vote)
 
 
 def _stated(message_type: str, fields: Mapping[str, Any]) -> float | None:
@@ -102,33 +117,21 @@ def _side(message_type: str, fields: Mapping[str, Any]) -> st.Side | None:
     return None if said else _SIDES.get(message_type)
 
 
-def _tally(
-    projection: Projection, proposal_id: str, voter: str, message_type: str, side: st.Side | None
-) -> None:
-    votes = projection.votes.setdefault(proposal_id, {})
-    if len(projection.votes) > st.MOST_TALLIES:
-        del projection.votes[next(iter(projection.votes))]
-    before, is_vote = votes.get(voter), message_type in _VOTES
-    if before is None or is_vote or not before.is_vote:
-        votes[voter] = Vote("none" if side is None else side, is_vote)
-    if projection.policy.quorum_status is UNSET:
-        projection.policy.quorum_status = "pending"
-
-
 def tallies(projection: Projection) -> list[st.Tally]:
+    """The votes on each proposal that has a name."""
     people = projection.participants.values()
     voters = sum(one.role == "voter" for one in people)
     required = voters or projection.declared or len(people)
+    weight = projection.weight
     return [
-        _tally_of(proposal_id, [vote.side for vote in votes.values()], required)
-        for proposal_id, votes in projection.votes.items()
+        _tally_of(proposal_id, weight.sides(proposal_id), required)
+        for proposal_id in weight.votes
+        if proposal_id
     ]
 
 
-def _tally_of(
-    proposal_id: str, sides: list[Literal["allow", "deny", "none"]], required: int
-) -> st.Tally:
-    allow, deny = sides.count("allow"), sides.count("deny")
+def _tally_of(proposal_id: str, sides: tuple[int, int], required: int) -> st.Tally:
+    allow, deny = sides
     return st.Tally(
         commitment_id=proposal_id,
         allow=allow,
@@ -149,7 +152,7 @@ def finalized(projection: Projection, event: CanonicalEvent) -> None:
         current.confidence = confidence
     current.reasons = [first_text(fields, "reason") or "the decision was finalized"]
     current.finalized = True
-    if proposal_id := first_text(fields, "proposalId"):
+    if proposal_id := _decided(fields, projection.weight):
         current.proposal_id = proposal_id
     current.outcome_positive = outcome(fields)
     current.resolved_at = event.ts
@@ -165,7 +168,16 @@ def finalized(projection: Projection, event: CanonicalEvent) -> None:
 def certainty(fields: Mapping[str, Any], weight: Weight) -> float | None:
     """How sure a commitment is: as it says, else as its participants were."""
     confidence = number_of(field(fields, "confidence"))
-    return weight.confidence if confidence is None else float(confidence)
+    if confidence is None:
+        return weight.confidence(_decided(fields, weight))
+    return float(confidence)
+
+
+def _decided(fields: Mapping[str, Any], weight: Weight) -> str:
+    """The proposal that a commitment is about: the protocol's payload does not name it."""
+    if named := first_text(fields, "proposalId"):
+        return named
+    return weight.favourite if outcome(fields) else weight.latest
 
 
 def outcome(fields: Mapping[str, Any]) -> bool | None:
@@ -196,7 +208,7 @@ def resolved(projection: Projection, event: CanonicalEvent) -> None:
 def evaluated(projection: Projection, event: CanonicalEvent) -> None:
     """The policy judged a commitment."""
     policy, fields = projection.policy, event.data["decodedPayload"]
-    decision: st.Side = "deny" if fields.get("decision") == "deny" else "allow"
+    decision: st.Side = "allow" if fields.get("decision") == "allow" else "deny"
     policy.commitment_evaluations.append(
         st.Evaluation(
             commitment_id=first_text(fields, "commitmentId"),

@@ -1,14 +1,15 @@
 """The request for a run: a descriptor that knows nothing of scenarios, read strictly."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
+from batten.protocols.macp.json_values import object_of
 
 MAX_PARTICIPANTS = 1000
 LONGEST_KEY = 255
@@ -19,6 +20,12 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]{22,128}")
 
 Named = Annotated[str, Meta(min_length=1)]
+RunMode = Literal["live", "sandbox"]
+ActorType = Literal["user", "service", "system"]
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": get_args(RunMode),
+    "execution.requester.actorType": get_args(ActorType),
+}
 
 
 class Runtime(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -36,7 +43,7 @@ class Callback(Struct, forbid_unknown_fields=True, frozen=True):
     """Where the initiator takes the request to cancel."""
 
     url: Named
-    bearer: str | UnsetType = UNSET
+    bearer: str | UnsetType | None = UNSET
 
 
 class DescribedSession(
@@ -54,7 +61,7 @@ class DescribedSession(
 
 class Requester(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
     actor_id: str | UnsetType = UNSET
-    actor_type: Literal["user", "service", "system"] | UnsetType = UNSET
+    actor_type: ActorType | UnsetType = UNSET
 
 
 class Execution(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
@@ -66,7 +73,7 @@ class Execution(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, r
 class RunDescriptor(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """`POST /runs`. A field that is not listed here is refused."""
 
-    mode: Literal["live", "sandbox"]
+    mode: RunMode
     runtime: Runtime
     session: DescribedSession
     execution: Execution | UnsetType = UNSET
@@ -101,6 +108,13 @@ class Created(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 _decoder = msgspec.json.Decoder(RunDescriptor)
+_NESTED: dict[str, type[Struct]] = {
+    "runtime": Runtime,
+    "session": DescribedSession,
+    "execution": Execution,
+    "requester": Requester,
+}
+"""Members of a descriptor that are objects of ours."""
 
 
 class ValidatedRuntime(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -138,13 +152,38 @@ def read_descriptor(body: bytes) -> RunDescriptor:
 def decode_descriptor(body: bytes) -> RunDescriptor:
     """Like `read_descriptor`, but any text may be the session's id."""
     try:
-        descriptor = _decoder.decode(body)
+        descriptor = _decoded(body)
     except msgspec.ValidationError as error:
         raise CallerError(_plain(str(error)), code="VALIDATION_ERROR") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"the body is not JSON: {error}", code="VALIDATION_ERROR") from error
     check_descriptor(descriptor)
     return descriptor
+
+
+def _decoded(body: bytes) -> RunDescriptor:
+    """Reads a descriptor. Raises what msgspec raises."""
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError:
+        given = msgspec.json.decode(body)
+        lean = _without_nulls(given, RunDescriptor)
+        if lean == given:
+            raise
+        return msgspec.convert(lean, RunDescriptor)
+
+
+def _without_nulls(value: Any, type_: type[Struct]) -> Any:
+    """A value without the members that may be left out and are null, which means the same."""
+    members = object_of(value)
+    if members is None:
+        return value
+    optional = {one.encode_name for one in fields(type_) if not one.required}
+    return {
+        name: _without_nulls(member, _NESTED[name]) if name in _NESTED else member
+        for name, member in members.items()
+        if member is not None or name not in optional
+    }
 
 
 def cloned(stored: dict[str, Any], changes: CloneRun) -> RunDescriptor:
@@ -191,7 +230,8 @@ def check_descriptor(descriptor: RunDescriptor) -> None:
         except msgspec.ValidationError as error:
             text = _plain(str(error), "session.metadata.cancelCallback")
             raise CallerError(text, code="VALIDATION_ERROR") from error
-        if callback.bearer is not UNSET and not _VISIBLE.fullmatch(callback.bearer):
+        bearer = callback.bearer
+        if isinstance(bearer, str) and not _VISIBLE.fullmatch(bearer):
             raise CallerError(
                 "session.metadata.cancelCallback.bearer must be visible ASCII characters",
                 code="VALIDATION_ERROR",
@@ -208,7 +248,7 @@ def concealed(descriptor: dict[str, Any]) -> dict[str, Any]:
     """
     metadata: dict[str, Any] = descriptor["session"].get("metadata", {})
     callback: dict[str, Any] = metadata.get("cancelCallback") or {}
-    if "bearer" not in callback:
+    if callback.get("bearer") is None:
         return descriptor
     shown = {**metadata, "cancelCallback": {**callback, "bearer": REDACTED}}
     return {**descriptor, "session": {**descriptor["session"], "metadata": shown}}
@@ -257,4 +297,6 @@ def _plain(error: str, within: str = "") -> str:
     text, _, path = error.partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
     where = ".".join(part for part in (within, path) if part)
+    if where in _CHOICES and text.startswith("Invalid enum value"):
+        text += f"; use one of {', '.join(_CHOICES[where])}"
     return f"{where}: {text}" if where else text

@@ -41,6 +41,7 @@ class NormaliserState(Struct, kw_only=True):
     trace_id: str = ""
     span_id: str = ""
     redact: list[str] = []
+    initiator: str = ""
     seen: dict[str, bool] = {}
     """Participants that have their event."""
     queued_at: str = ""
@@ -155,6 +156,13 @@ class Emitter:
     def session(self) -> Subject:
         return Subject("session", self.state.session_id)
 
+    def is_runtime(self, sender: str) -> bool:
+        """Whether a message that was observed comes from the runtime itself. The one beside the
+        service has facts for what it says.
+        """
+        state = self.state
+        return not state.is_hosted and sender != state.initiator and sender not in state.seen
+
     def participant(self, name: str, *, is_declared: bool = False) -> None:
         """The event of a participant, unless it has one."""
         if not name or name in self.state.seen:
@@ -171,6 +179,7 @@ class Emitter:
         """A session was seen open: the run is bound to it, and reads its stream."""
         state = self.state
         state.is_bound = True
+        state.initiator = data.initiator
         self.emit("session.bound", self.session, EXECUTOR, data)
         for name in data.participants:
             self.participant(name, is_declared=True)

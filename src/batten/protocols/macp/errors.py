@@ -96,12 +96,6 @@ def error_body(
     )
 
 
-def runtime_error(grpc_code: int, detail: str) -> ErrorBody:
-    """The error of a call that the runtime answered with a gRPC status."""
-    code = GRPC_CODES.get(grpc_code, "INTERNAL_ERROR")
-    return error_body(code, detail, {"grpcCode": grpc_code})
-
-
 def body_of(error: Exception) -> ErrorBody:
     """The body of an error that a handler raised; a bug does not tell its cause."""
     if not isinstance(error, BattenError):

@@ -55,8 +55,10 @@ def recipients_of(data: Mapping[str, Any], known: Iterable[str]) -> list[str]:
     named = data.get("to")
     if named is None:
         match data["messageType"]:
-            case "SessionStart":
-                named = fields.get("participants")
+            case "SessionStart":  # runtimes take names without the blanks around them
+                declared = set(known)
+                names = texts_of(fields.get("participants"))
+                named = [name if name in declared else name.strip() for name in names]
             case "Proposal":
                 named = list(known)
             case _:

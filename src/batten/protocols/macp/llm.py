@@ -1,6 +1,6 @@
 """Model calls that agents report in their messages, and what they cost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -9,7 +9,7 @@ from batten.protocols.macp.json_values import number_of, object_of
 from batten.protocols.macp.payloads import read_json, text_of
 
 SIGNAL = "llm.call.completed"
-"""The signal type that carries a call in its data."""
+"""The signal type whose data is a call itself."""
 NANO = 1_000_000_000
 _MOST_TOKENS = 10**9
 _MOST_DOLLARS = 10_000
@@ -79,16 +79,22 @@ def _candidates(message_type: str, payload: Any) -> Iterator[Any]:
     if fields is None:
         return
     inner = object_of(fields.get("json"))
-    values = [fields] if inner is None else [fields, inner]
+    yield from _reports([fields] if inner is None else [fields, inner])
+    if message_type == "Signal":
+        data = object_of(read_json(text_of(fields.get("data")) or ""))
+        if data is not None:
+            if fields.get("signalType") == SIGNAL:
+                yield data
+            yield from _reports([data])
+
+
+def _reports(values: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    """What may be a call, in the places where agents put one."""
     for key in ("llmCall", "tokenUsage"):
         for value in values:
             yield value.get(key)
             if (metadata := object_of(value.get("metadata"))) is not None:
                 yield metadata.get(key)
-    if message_type == "Signal" and fields.get("signalType") == SIGNAL:
-        data = read_json(text_of(fields.get("data")) or "")
-        yield data
-        yield (object_of(data) or {}).get("tokenUsage")
 
 
 def _call(fields: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -94,7 +94,15 @@ def first_text(fields: Mapping[str, Any], *names: str) -> str:
 
 
 def emit_message(emitter: Emitter, message: Message, source: Source) -> None:
-    """The events of a message: received, its model call, what its type means, and progress."""
+    """The events of a message: received, its model call, what its type means, and progress.
+
+    Only the runtime can tell what a policy says, and that is no message: of others such messages
+    are received, no more.
+    """
+    policy = _POLICIES.get(message.message_type)
+    if policy is not None and emitter.is_runtime(message.sender):
+        policy(emitter, message, source)
+        return
     emitter.participant(message.sender)
     emitter.emit(
         "message.received",
@@ -113,9 +121,7 @@ def emit_message(emitter: Emitter, message: Message, source: Source) -> None:
     call = find_call(message.message_type, message.decoded.value, message.metadata)
     if call is not None:
         emit_call(emitter, message, call, source)
-    if (policy := _POLICIES.get(message.message_type)) is not None:
-        policy(emitter, message, source)
-    elif message.message_type == "Progress":
+    if message.message_type == "Progress":
         _progress(emitter, message, source)
     else:
         _emit_derived(emitter, message, source)
@@ -165,8 +171,11 @@ def _percentage(value: Any, total: Any = None) -> dict[str, Any]:
     if share is None:
         return {}
     if whole is not None and whole > 0:
-        return {"percentage": share / whole * 100}
-    return {"percentage": share * 100 if share <= 1 else share}
+        found = number_of(share / whole * 100)
+    else:
+        found = share * 100 if share <= 1 else share
+    # Without the noise of binary fractions: 0.07 is 7 percent, not 7.000000000000001.
+    return {} if found is None else {"percentage": round(found, 9)}
 
 
 def _progress(emitter: Emitter, message: Message, source: Source) -> None:
@@ -234,7 +243,7 @@ def emit_resolved(
 
 def _evaluated(emitter: Emitter, message: Message, source: Source) -> None:
     fields = message.fields
-    decision = "deny" if first_text(fields, "decision").lower() == "deny" else "allow"
+    decision = "allow" if first_text(fields, "decision").lower() == "allow" else "deny"
     emit_evaluated(
         emitter,
         first_text(fields, "commitmentId"),

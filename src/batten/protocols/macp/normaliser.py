@@ -20,6 +20,7 @@ from batten.protocols.macp import events as ev
 from batten.protocols.macp.emitting import RECOVERY, STREAMS, Emitter, NormaliserState
 from batten.protocols.macp.events import CanonicalEvent, Source, Subject
 from batten.protocols.macp.json_values import object_of, texts_of
+from batten.protocols.macp.judgements import evaluated_payload, resolved_payload
 from batten.protocols.macp.messages import (
     Message,
     emit_evaluated,
@@ -122,25 +123,8 @@ def _bound(emitter: Emitter, fact: f.MacpSessionBound) -> None:
             participants=fact.participants,
         )
     )
-    payload: dict[str, Any] = {
-        "policyVersion": fact.policy.policy_id,
-        "policyId": fact.policy.policy_id,
-        "description": fact.policy.description,
-        "resolvedAt": emitter.ts,
-    }
-    if expected := _expected(fact.policy.rules):
-        payload["expectedCommitments"] = expected
+    payload = resolved_payload(fact.policy, emitter.ts)
     emit_resolved(emitter, fact.policy.policy_id, _RUNTIME, payload, _from("PolicyResolved"))
-
-
-def _expected(rules: str) -> list[dict[str, Any]]:
-    """What the policy expects of a commitment, if its rules tell."""
-    try:
-        decoded = msgspec.json.decode(rules or "{}")
-    except msgspec.DecodeError:
-        return []
-    commitment = object_of((object_of(decoded) or {}).get("commitment"))
-    return [commitment] if commitment else []
 
 
 def _from(raw_type: str, name: str = _RUNTIME) -> Source:
@@ -179,17 +163,12 @@ def _decoded(
 
 
 def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
-    reasons = [one.message or one.code for one in fact.denials]
-    payload: dict[str, Any] = {
-        "commitmentId": fact.commitment_id,
-        "decision": fact.decision,
-        "reasons": reasons,
-    }
+    payload = evaluated_payload(fact)
     emit_evaluated(
         emitter, fact.commitment_id, _RUNTIME, payload, _from("PolicyCommitmentEvaluated")
     )
     if fact.decision == "deny":
-        text = "; ".join(reasons) or "the policy denied the commitment"
+        text = "; ".join(payload["reasons"]) or "the policy denied the commitment"
         _send_failed(
             emitter,
             "POLICY_DENIED",

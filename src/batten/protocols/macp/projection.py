@@ -237,7 +237,7 @@ def _artifact(projection: Projection, event: CanonicalEvent) -> None:
 
 def _called(projection: Projection, event: CanonicalEvent) -> None:
     call: dict[str, Any] = event.data["decodedPayload"]
-    nanos = cost_nanos(call)
+    nanos, latency_ms = cost_nanos(call), number_of(call.get("latencyMs"))
     projection.cost_nanos += nanos
     totals = projection.totals
     totals.call_count += 1
@@ -251,7 +251,7 @@ def _called(projection: Projection, event: CanonicalEvent) -> None:
         prompt_tokens=call["promptTokens"],
         completion_tokens=call["completionTokens"],
         total_tokens=call["totalTokens"],
-        latency_ms=_number(call.get("latencyMs")),
+        latency_ms=UNSET if latency_ms is None else round(latency_ms),
         ts=event.ts,
         message_id=event.data["messageId"] or UNSET,
         artifact_id=_text(call.get("artifactId")),
@@ -294,8 +294,8 @@ _STEPS: dict[EventType, _Step] = {
 def state_of(projection: Projection) -> ProjectedState:
     """What readers see. It shares values with the projection: encode it before the next event."""
     policy = projection.policy
-    if projection.votes:
-        policy = replace(policy, vote_tally=decisions.tallies(projection))
+    if tallies := decisions.tallies(projection):
+        policy = replace(policy, vote_tally=tallies)
     current = UNSET if projection.current is None else projection.current
     return ProjectedState(
         run=projection.run,

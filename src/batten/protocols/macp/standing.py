@@ -15,19 +15,37 @@ class Vote(Struct):
 
 
 class Weight(Struct):
-    """How sure the participants are together."""
+    """How sure the participants are together, of each proposal."""
 
-    votes: dict[str, st.Side] = {}
-    """Of each voter the last one."""
+    votes: dict[str, dict[str, Vote]] = {}
+    """By proposal and voter; those about a task or a handoff are under no name."""
+    withdrawn: dict[str, bool] = {}
+    latest: str = ""
+    """The proposal that was spoken of last."""
     stated: float | None = None
     """What the last one said who named a confidence."""
 
+    def confidence(self, proposal_id: str) -> float | None:
+        """The share that allows, of those who took sides; if nobody did, what was stated."""
+        allow, deny = self.sides(proposal_id)
+        return allow / (allow + deny) if allow or deny else self.stated
+
+    def sides(self, proposal_id: str) -> tuple[int, int]:
+        """How many allow a proposal, and how many deny it."""
+        said = [vote.side for vote in self.votes.get(proposal_id, {}).values()]
+        return said.count("allow"), said.count("deny")
+
     @property
-    def confidence(self) -> float | None:
-        """The share that allows, of those who voted; without a vote, what was stated."""
-        if not self.votes:
-            return self.stated
-        return sum(side == "allow" for side in self.votes.values()) / len(self.votes)
+    def favourite(self) -> str:
+        """The proposal that most allow; of equal ones, and if nobody allows any, the latest."""
+
+        def support(proposal_id: str) -> int:
+            allow, deny = self.sides(proposal_id)
+            return allow - deny
+
+        alive = (one for one in self.votes if one not in self.withdrawn)
+        found = max(alive, key=support, default=self.latest)
+        return found if support(found) > max(0, support(self.latest)) else self.latest
 
 
 class Projection(Struct, kw_only=True):
@@ -52,8 +70,6 @@ class Projection(Struct, kw_only=True):
     """Participants that the session declared."""
     emitted: dict[str, int] = {}
     """The last event that each participant emitted, by its number."""
-    votes: dict[str, dict[str, Vote]] = {}
-    """By proposal and voter."""
     weight: Weight = field(default_factory=Weight)
     counted: dict[str, bool] = {}
     """Messages that the counts hold, the newest of them."""

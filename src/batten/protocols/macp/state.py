@@ -205,7 +205,7 @@ class LlmCall(Struct, kw_only=True, rename="camel"):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    latency_ms: float | UnsetType = UNSET
+    latency_ms: int | UnsetType = UNSET
     ts: str
     message_id: str | UnsetType = UNSET
     artifact_id: str | UnsetType = UNSET

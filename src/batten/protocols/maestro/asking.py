@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 
 from batten.contract import facts
 from batten.contract.cutting import shortened
+from batten.contract.facts.approval import QUESTION_TIMED_OUT
 from batten.protocols.maestro.incoming import (
     ClientToolResult,
     Content,
@@ -23,10 +24,8 @@ from batten.protocols.maestro.vocabulary import RequestType, Resolution, Resolve
 
 APPROVAL_TIMED_OUT = "Approval request timed out"
 _TIMED_OUT: dict[RequestType, str] = {
+    **QUESTION_TIMED_OUT,
     "approval": APPROVAL_TIMED_OUT,
-    "client_tool": "Client tool execution timed out",
-    "mcp_elicitation": "MCP elicitation request timed out",
-    "user_input": "User input request timed out",
     "tool_retry": "Tool retry request timed out",
 }
 _FAILED: dict[RequestType, str] = {

@@ -99,6 +99,12 @@ class Connection:
         capabilities = self.hello.capabilities
         return capabilities is not None and capabilities.endings is True
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether a resumed session finishes the run that an earlier process left."""
+        capabilities = self.hello.capabilities
+        return capabilities is None or capabilities.takes_over is not False
+
     def greet(self, hello: incoming.Hello) -> outgoing.HelloOk:
         """Accept a `hello` that has no `problem`."""
         self.established = hello.role or self.role

@@ -28,6 +28,10 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True):
     raw_agent_events: bool | UnsetType = UNSET
     endings: bool | UnsetType = UNSET
     """An addition of ours: whether `response_end` reports the outcome of the run."""
+    takes_over: bool | UnsetType = UNSET
+    """An addition of ours: False leaves a run without an ending to the next prompt, which ends it;
+    otherwise a resumed session finishes it.
+    """
 
 
 class ServerCapabilities(Struct, frozen=True, kw_only=True):

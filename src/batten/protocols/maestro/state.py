@@ -30,12 +30,6 @@ _QUEUES: dict[RequestType, str] = {
     "user_input": "pending_user_inputs",
     "tool_retry": "pending_tool_retries",
 }
-_DROPS: dict[RequestType, frozenset[str]] = {
-    "approval": frozenset({"denied", "cancelled"}),
-    "client_tool": frozenset({"cancelled"}),
-    "user_input": frozenset({"failed", "cancelled"}),
-}
-"""Resolutions that end a call."""
 _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
     *_QUEUES.values(),
     "current_response",
@@ -281,8 +275,15 @@ class Conversation:
 
     def _resolved(self, message: outgoing.ServerRequestResolved) -> None:
         self._take(message.request_type, message.request_id)
-        if message.resolution in _DROPS.get(message.request_type, ()):
+        if _ends_call(message) or self._ends_retry(message):
             self._tracked.pop(message.call_id, None)
+
+    def _ends_retry(self, message: outgoing.ServerRequestResolved) -> bool:
+        """Whether a call that had ended, and is tracked for its retry alone, is not retried."""
+        tool = self._tracked.get(message.call_id)
+        is_for_retry = tool is not None and tool.key == message.request_id
+        is_over = message.request_type == "tool_retry" and message.resolution != "retried"
+        return is_for_retry and is_over
 
     def _take(self, kind: RequestType, request_id: str) -> PendingTool | None:
         for call_id, tool in self._pending[kind].items():
@@ -320,3 +321,16 @@ class Conversation:
         for held in (self._tracked, *self._pending.values()):
             held.clear()
         self._set(is_responding=False)
+
+
+def _ends_call(message: outgoing.ServerRequestResolved) -> bool:
+    """Whether the call behind a request does not go on."""
+    match message.request_type:
+        case "approval":
+            return message.resolution != "approved"
+        case "user_input":
+            return message.resolution != "answered"
+        case "client_tool":
+            return message.resolution == "cancelled"
+        case "mcp_elicitation" | "tool_retry":
+            return False

@@ -42,8 +42,10 @@ async def delete_session(journal: Journal, session_id: str) -> None:
         return
     stream = session_stream(SessionId(session_id))
     lease = await journal.claim(stream, this_worker())
-    await journal.append(stream, [SessionClosed(reason=_DELETED)], fence=lease.fence)
-    await journal.release(lease)
+    try:
+        await journal.append(stream, [SessionClosed(reason=_DELETED)], fence=lease.fence)
+    finally:
+        await journal.release(lease)
 
 
 async def _is_deleted(journal: Journal, session_id: str) -> bool:

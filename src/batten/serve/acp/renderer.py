@@ -12,13 +12,14 @@ from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome, RunEnd
 from batten.journal.contract import Stored
-from batten.protocols.acp.frames import AcpFrames, message_of
+from batten.protocols.acp.content import ImageBlock
+from batten.protocols.acp.frames import AcpFrames, message_of, user_message_id
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import PromptResult
 from batten.protocols.acp.rpc import RequestId
 from batten.protocols.acp.stops import stop_of
 from batten.protocols.acp.tool_frames import Patch
-from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
+from batten.protocols.acp.updates import ConfigOptions, ToolCallFields, UserMessageChunk
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.sources import Sources
 from batten.serve.renderer import Describe, Renderer
@@ -188,9 +189,21 @@ class PastRenderer(_Fetching):
         self._peer = peer
         self._session_id = session_id
         self._frames = AcpFrames(workspace, self._patches.get, replays=True)
+        self._image: ImageBlock | None = None
+        """The image of the next fact."""
+
+    async def complete(self, envelope: Envelope) -> Envelope:
+        self._image = None
+        if isinstance(envelope.data, facts.UserAttachment) and envelope.data.kind == "image":
+            self._image = await self._sources.image(envelope.data)
+        return await super().complete(envelope)
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
         self._peer.show(self._session_id, self._frames.feed(envelope))
+        if self._image is not None:
+            place = user_message_id(envelope.run_id, 0)
+            chunk = UserMessageChunk(content=self._image, message_id=place)
+            self._peer.show(self._session_id, [chunk])
 
     def end_run(self) -> None:
         """Close the calls that the last run left open."""

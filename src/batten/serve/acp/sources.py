@@ -1,10 +1,13 @@
 """Fetches data for a session's renderer besides its facts: patches, long texts, the cost."""
 
+from binascii import b2a_base64
 from collections.abc import Callable
 
 from batten.contract.errors import BattenError
+from batten.contract.facts import UserAttachment
 from batten.journal.contract import Journal
 from batten.journal.recorder import load_artifact, open_sealed
+from batten.protocols.acp.content import ImageBlock
 from batten.protocols.acp.tool_frames import Patch
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -25,6 +28,15 @@ class Sources:
     async def text(self, artifact_id: str) -> str:
         """A text that was stored as an artifact because of its length."""
         return (await load_artifact(self._journal, artifact_id)).decode(errors="replace")
+
+    async def image(self, attached: UserAttachment) -> ImageBlock | None:
+        """An image of a prompt; None if it is no longer kept."""
+        try:
+            body = await load_artifact(self._journal, attached.artifact_id)
+        except BattenError:
+            return None
+        data = b2a_base64(body, newline=False).decode("ascii")
+        return ImageBlock(data=data, mime_type=attached.mime)
 
     async def patch(self, artifact_id: str) -> Patch | None:
         """A change of one file, redacted; None if it cannot be read."""

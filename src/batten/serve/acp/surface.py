@@ -6,6 +6,7 @@ its side, its runs are cancelled: it could not answer their requests any more.
 
 import asyncio
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from batten import __version__
@@ -165,7 +166,15 @@ class AcpSurface:
     def _begin(self, request_id: rpc.RequestId, params: Shape) -> None:
         if len(self._asked) >= _MOST_WAITING or request_id in self._asked:
             raise Conflict(f"{_MOST_WAITING} requests wait already, or one with the same id")
-        self._asked[request_id] = self._stdio.group.create_task(self._answer(request_id, params))
+        task = self._stdio.group.create_task(self._answer(request_id, params))
+        self._asked[request_id] = task
+        task.add_done_callback(partial(self._answered, request_id))
+
+    def _answered(self, request_id: rpc.RequestId, task: "asyncio.Task[None]") -> None:
+        """A request is over; one that was withdrawn may never have begun."""
+        del self._asked[request_id]
+        if task.cancelled():
+            self._peer.refuse(request_id, rpc.RpcError(rpc.CANCELLED, "it was withdrawn"))
 
     async def _answer(self, request_id: rpc.RequestId, params: Shape) -> None:
         try:
@@ -174,13 +183,8 @@ class AcpSurface:
             self._announce(params, result)
         except BattenError as error:
             self._peer.refuse(request_id, error)
-        except asyncio.CancelledError:
-            self._peer.refuse(request_id, rpc.RpcError(rpc.CANCELLED, "it was withdrawn"))
-            raise
         except Exception as error:
             self._refuse_unforeseen(request_id, error)
-        finally:
-            del self._asked[request_id]
 
     async def _carry_out(self, params: Shape) -> object:
         match params:

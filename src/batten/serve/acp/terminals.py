@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Self
 
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, ProviderError
 from batten.protocols.acp.asking import (
     CREATE_TERMINAL,
     KILL_TERMINAL,
@@ -21,6 +21,7 @@ from batten.protocols.acp.asking import (
     TerminalOutputResult,
     TerminalParams,
 )
+from batten.protocols.acp.rpc import RpcError
 from batten.serve.acp.patience import PatientPeer
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Exit, Launch, Stream
@@ -76,6 +77,9 @@ class ClientTerminals:
     async def _create(self, params: CreateTerminalParams) -> str | BattenError:
         try:
             return (await self._peer.ask(CREATE_TERMINAL, params, CreateTerminalResult)).terminal_id
+        except RpcError as error:
+            said = f"the client did not open a terminal: {error}"
+            return ProviderError(said, code="client_terminal_failed")
         except BattenError as error:
             return error
 
@@ -92,6 +96,7 @@ class ClientTerminal:
     """A command in a client's terminal. Exiting the context kills it and releases the terminal."""
 
     killed: tuple[str, ...] = ()
+    cut = False
 
     def __init__(
         self, peer: PatientPeer, session_id: str, launch: Launch, terminal_id: str
@@ -109,6 +114,7 @@ class ClientTerminal:
             return
         self._read = True
         kept = await self._peer.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
+        self.cut = kept.truncated
         if kept.truncated:
             yield "stdout", _CUT
         if kept.output:

@@ -1,5 +1,7 @@
 """Renders a session as Claude Code's frames, with an init and a result for each prompt."""
 
+from collections.abc import Callable
+
 from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
@@ -7,6 +9,7 @@ from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.protocols.claude.frames import ClaudeFrames
 from batten.protocols.claude.line import Frame
+from batten.protocols.claude.usage import Totals
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.renderer import Describe, Renderer
@@ -17,9 +20,16 @@ class ClaudeRenderer(Renderer):
 
     follows = streams = completes = unseals = True
 
-    def __init__(self, channel: ControlChannel, wanted: FrameOptions) -> None:
+    def __init__(
+        self,
+        channel: ControlChannel,
+        wanted: FrameOptions,
+        window: Callable[[str], int | None] = lambda model: None,
+    ) -> None:
+        """`window`: the tokens that a model takes."""
         self._channel = channel
         self._wanted = wanted
+        self._window = window
         self._session_id = ""
         self._frames = ClaudeFrames("", wanted)
         self._describe: Describe | None = None
@@ -38,7 +48,7 @@ class ClaudeRenderer(Renderer):
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._session_id = session_id
-        self._frames = ClaudeFrames(session_id, self._wanted)
+        self._frames = ClaudeFrames(session_id, self._wanted, totals=Totals(self._window))
         self._describe = describe
 
     def prompted(self, text: str) -> None:

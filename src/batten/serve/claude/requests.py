@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from batten.agent.deps import Answer, Question
+from batten.agent.rules.grants import grant_of
 from batten.contract.cutting import cut
 from batten.contract.errors import BattenError, CallerError
 from batten.journal.recorder import Recorder
@@ -47,10 +48,11 @@ class ClientRequests(RequestsByCall):
     async def call(self, recorder: Recorder, question: Question, request_id: str) -> Reply:
         if question.request_class == "approval":
             arguments: dict[str, Any] = question.detail["arguments"]
-            word = permission(await self._can_use(question, arguments), arguments)
+            suggested = [_suggestion(question.tool_name, arguments)]
+            word = permission(await self._can_use(question, arguments, suggested), arguments)
         else:
             form = _user_question(question.detail)
-            word = permission(await self._can_use(question, form), form)
+            word = permission(await self._can_use(question, form, []), form)
             word = _answer_of(word, question.summary) if word.granted else word
         await self._update(word.updates)
         return Reply(
@@ -61,14 +63,16 @@ class ClientRequests(RequestsByCall):
         named = isinstance(error, BattenError)
         return Reply(False, str(error) if named else f"{type(error).__name__}: {error}")
 
-    async def _can_use(self, question: Question, arguments: dict[str, Any]) -> Any:
+    async def _can_use(
+        self, question: Question, arguments: dict[str, Any], suggested: list[dict[str, Any]]
+    ) -> Any:
         name = claude_name(question.tool_name)
         return await self._channel.ask(
             "can_use_tool",
             tool_name=name,
             input=arguments,
             tool_use_id=question.tool_call_id,
-            permission_suggestions=[_suggestion(name)],
+            permission_suggestions=suggested,
             blocked_path=None,
             decision_reason=question.reason,
             title=cut(f"{name}: {question.summary}", _LONGEST_TITLE),
@@ -76,11 +80,15 @@ class ClientRequests(RequestsByCall):
         )
 
 
-def _suggestion(tool: str) -> dict[str, Any]:
-    """A rule that allows all later calls of a tool."""
+def _suggestion(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A rule for an "always" answer: it allows no more than the question is about."""
+    name, _, content = grant_of(tool, arguments).partition("(")
+    rule = {"toolName": claude_name(name)}
+    if content:
+        rule["ruleContent"] = content.removesuffix(")")
     return {
         "type": "addRules",
-        "rules": [{"toolName": tool}],
+        "rules": [rule],
         "behavior": "allow",
         "destination": "session",
     }

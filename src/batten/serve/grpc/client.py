@@ -32,7 +32,11 @@ from batten.control.observer.contract import (
     Trace,
     Verdict,
 )
+from batten.protocols.macp.judgements import ASKED_BY
 from batten.serve.grpc.credentials import Credentials, Metadata
+
+_UNCONNECTED = "failed to connect to all addresses"
+"""How gRPC begins to say that no call was sent."""
 
 grpc: Any = import_module("grpc")
 aio: Any = import_module("grpc.aio")
@@ -51,7 +55,8 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    # Despite its name, how long an attempt may take: connecting over TLS is some round trips.
+    ("grpc.min_reconnect_backoff_ms", 3000),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
 _STATES: dict[int, SessionState] = {
@@ -123,7 +128,8 @@ class GrpcRuntime:
     async def transcript(
         self, session_id: str, after: int, *, live: bool, trace: Trace = NO_TRACE
     ) -> AsyncGenerator[Frame, None]:
-        call = self._stub.StreamSession(metadata=await self._metadata(trace))
+        metadata = (*await self._metadata(trace), (ASKED_BY, "1"))
+        call = self._stub.StreamSession(metadata=metadata)
         try:
             subscribe = core.StreamSessionRequest(
                 subscribe_session_id=session_id, after_sequence=after
@@ -254,7 +260,8 @@ class GrpcRuntime:
         code: int = status.value[0]
         if code == UNAUTHENTICATED:
             self._credentials.refused()
-        return RuntimeFault(code, details or f"the runtime answered {status.name}")
+        text = details or f"the runtime answered {status.name}"
+        return RuntimeFault(code, text, was_sent=not text.startswith(_UNCONNECTED))
 
 
 def _check(told: Any) -> None:

@@ -46,6 +46,10 @@ class StaticToken(Identity, frozen=True, kw_only=True):
     token: str
 
 
+class ServerIdentity(Identity, frozen=True, kw_only=True):
+    """The server that started this runtime: it records itself what its clients do."""
+
+
 class _Wrapped(Struct, frozen=True):
     tokens: list[StaticToken]
 
@@ -67,7 +71,7 @@ def observer_token(token: str) -> dict[bytes, Identity]:
     """The identity of the server that started this runtime: it looks, and keeps the registries."""
     if not token:
         return {}
-    observer = Identity(
+    observer = ServerIdentity(
         sender="macp-control-plane",
         can_start_sessions=False,
         can_manage_mode_registry=True,

@@ -18,7 +18,7 @@ from batten.serve.grpc import wire
 from batten.serve.grpc.exposition import serve_metrics
 from batten.serve.grpc.identity import Authenticator
 from batten.serve.grpc.rates import Rates
-from batten.serve.grpc.service import RuntimeService
+from batten.serve.grpc.service import Record, RuntimeService, ignore
 from batten.serve.grpc.status import abort, grpc, internal
 
 _log = logging.getLogger("batten.coordination")
@@ -56,9 +56,16 @@ def is_loopback(host: str) -> bool:
 
 @asynccontextmanager
 async def serve_runtime(
-    runtime: Runtime, authenticator: Authenticator, rates: Rates, listening: Listening
+    runtime: Runtime,
+    authenticator: Authenticator,
+    rates: Rates,
+    listening: Listening,
+    record: Record = ignore,
 ) -> AsyncGenerator[str]:
-    """Serve while the context is open; gives the address. Raises `CallerError` if it cannot."""
+    """Serve while the context is open; gives the address. Raises `CallerError` if it cannot.
+
+    `record` is entered around each change of modes and policies.
+    """
     options = [
         ("grpc.max_receive_message_length", listening.max_payload_bytes + _SPARE_BYTES),
         ("grpc.max_concurrent_streams", listening.max_streams),
@@ -72,6 +79,7 @@ async def serve_runtime(
             rates,
             group,
             max_payload_bytes=listening.max_payload_bytes,
+            record=record,
         )
         server.add_generic_rpc_handlers((_handlers(service),))
         health = await _add_standard_services(server)

@@ -6,7 +6,7 @@ import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from batten.contract.errors import BattenError, StoreDamaged
 from batten.contract.tracing import current_traceparent, parse_traceparent
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
+from batten.control.coordination.registries import Registries
 from batten.control.coordination.runtime import KEPT_ENDED, Runtime
 from batten.coordination.envelope import (
     MAX_PAYLOAD_BYTES,
@@ -26,9 +27,10 @@ from batten.coordination.envelope import (
 from batten.coordination.rejection import Rejection, forbidden, not_found
 from batten.coordination.session import Session
 from batten.journal.contract import SessionRow
+from batten.protocols.macp.judgements import ASKED_BY
 from batten.serve.grpc import wire
 from batten.serve.grpc.counts import RuntimeCounts
-from batten.serve.grpc.identity import Authenticator, Identity
+from batten.serve.grpc.identity import Authenticator, Identity, ServerIdentity
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.status import abort, internal
 from batten.serve.grpc.streams import SessionStream
@@ -36,8 +38,23 @@ from batten.serve.grpc.streams import SessionStream
 _log = logging.getLogger("batten.coordination")
 _PAGE = 100
 _LARGEST_PAGE = 1000
+_SUSPENSIONS = "batten-suspensions"
+"""The metadata by which a stream asks to be told of them: clients that count what they are sent, as
+the SDKs do, would count these too, and miss messages when they resume.
+"""
 _CURSOR = re.compile(r"\S+ \S+")
 """The place of a session in the list: its time and its id."""
+
+
+Record = Callable[[str, str, str, str], AbstractContextManager[object]]
+"""Takes who does what to what: the sender, the action, the resource and its id."""
+
+
+def ignore(
+    sender: str, action: str, resource: str, resource_id: str
+) -> AbstractContextManager[object]:
+    """Record nothing."""
+    return nullcontext()
 
 
 class RuntimeService:
@@ -51,7 +68,10 @@ class RuntimeService:
         group: asyncio.TaskGroup,
         *,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        record: Record = ignore,
     ) -> None:
+        """`record` is entered around each change of the registries."""
+        self._record = record
         self._runtime = runtime
         self._authenticator = authenticator
         self._rates = rates
@@ -151,7 +171,13 @@ class RuntimeService:
             # Clients that wait for the headers send their first frame after them.
             await context.send_initial_metadata(())
             stream = SessionStream(
-                self._runtime, identity, context, self._send_envelope, self._view
+                self._runtime,
+                identity,
+                context,
+                self._send_envelope,
+                self._view,
+                with_judgements=identity.is_observer and _asks_for(ASKED_BY, context),
+                with_suspensions=_asks_for(_SUSPENSIONS, context),
             )
             with self.counts.stream():
                 fatal = await stream.run(requests)
@@ -263,44 +289,51 @@ class RuntimeService:
         return wire.core.ListExtModesResponse(modes=modes)
 
     async def RegisterExtMode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        registries = self._registries(context)
+        caller, registries = self._managed(context)
+        mode = wire.read_mode(request.mode_descriptor)
         try:
-            registries.modes = registries.modes.register(wire.read_mode(request.mode_descriptor))
+            with self._recording(caller, "mode.registered", "mode", mode.mode):
+                registries.change_modes(lambda now: now.register(mode))
         except Rejection as rejection:
             return wire.core.RegisterExtModeResponse(ok=False, error=rejection.message)
         return wire.core.RegisterExtModeResponse(ok=True)
 
     async def UnregisterExtMode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        registries = self._registries(context)
+        caller, registries = self._managed(context)
         try:
-            registries.modes = registries.modes.unregister(request.mode)
+            with self._recording(caller, "mode.unregistered", "mode", request.mode):
+                registries.change_modes(lambda now: now.unregister(request.mode))
         except Rejection as rejection:
             return wire.core.UnregisterExtModeResponse(ok=False, error=rejection.message)
         return wire.core.UnregisterExtModeResponse(ok=True)
 
     async def PromoteMode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        registries = self._registries(context)
+        caller, registries = self._managed(context)
         name = request.promoted_mode_name.strip() or request.mode
         try:
-            registries.modes = registries.modes.promote(request.mode, request.promoted_mode_name)
+            with self._recording(caller, "mode.promoted", "mode", name):
+                target = request.promoted_mode_name
+                registries.change_modes(lambda now: now.promote(request.mode, target))
         except Rejection as rejection:
             return wire.core.PromoteModeResponse(ok=False, error=rejection.message)
         return wire.core.PromoteModeResponse(ok=True, mode=name)
 
     async def RegisterPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
-        registries = self._registries(context)
+        caller, registries = self._managed(context)
         policy = wire.read_policy(request.policy_descriptor, self._runtime.clock())
         try:
-            registries.policies = registries.policies.register(policy)
+            with self._recording(caller, "policy.registered", "policy", policy.policy_id):
+                registries.change_policies(lambda now: now.register(policy))
         except Rejection as rejection:
             _raise_read_only(rejection)
             return wire.policies.RegisterPolicyResponse(ok=False, error=rejection.message)
         return wire.policies.RegisterPolicyResponse(ok=True)
 
     async def UnregisterPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
-        registries = self._registries(context)
+        caller, registries = self._managed(context)
         try:
-            registries.policies = registries.policies.unregister(request.policy_id)
+            with self._recording(caller, "policy.unregistered", "policy", request.policy_id):
+                registries.change_policies(lambda now: now.unregister(request.policy_id))
         except Rejection as rejection:
             _raise_read_only(rejection)
             return wire.policies.UnregisterPolicyResponse(ok=False, error=rejection.message)
@@ -322,11 +355,20 @@ class RuntimeService:
     async def ListRoots(self, request: Any, context: Any) -> Any:  # noqa: N802
         return wire.core.ListRootsResponse()
 
-    def _registries(self, context: Any) -> Any:
+    def _managed(self, context: Any) -> tuple[Identity, Registries]:
+        """The caller and the registries. Raises `FORBIDDEN` if it may not change them."""
         identity = self.identify(context)
         if not identity.can_manage_mode_registry:
             raise forbidden(f"{identity.sender} may not change modes and policies")
-        return self._runtime.registries
+        return identity, self._runtime.registries
+
+    def _recording(
+        self, caller: Identity, action: str, resource: str, resource_id: str
+    ) -> AbstractContextManager[object]:
+        """Record a change, unless the caller does, who knows whose it is."""
+        if isinstance(caller, ServerIdentity):
+            return nullcontext()
+        return self._record(caller.sender, action, resource, resource_id)
 
     # Watches
 
@@ -391,6 +433,10 @@ class RuntimeService:
                         yield self._runtime.clock()
         finally:
             watching.close()
+
+
+def _asks_for(what: str, context: Any) -> bool:
+    return any(name == what for name, _ in context.invocation_metadata() or ())
 
 
 def _enter_trace(context: Any) -> None:

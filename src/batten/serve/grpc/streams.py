@@ -35,13 +35,23 @@ class SessionStream:
     """A call that is bound to the session of its first frame."""
 
     def __init__(
-        self, runtime: Runtime, identity: Identity, context: Any, send: Sender, view: Viewer
+        self,
+        runtime: Runtime,
+        identity: Identity,
+        context: Any,
+        send: Sender,
+        view: Viewer,
+        *,
+        with_judgements: bool = False,
+        with_suspensions: bool = False,
     ) -> None:
         self._runtime = runtime
         self._identity = identity
         self._context = context
         self._send = send
         self._view = view
+        self._with_judgements = with_judgements
+        self._with_suspensions = with_suspensions
         self._session_id = ""
         self._follower: asyncio.Task[None] | None = None
         self._written = 0
@@ -144,7 +154,13 @@ class SessionStream:
     async def _messages(self, after: int) -> AsyncGenerator[list[Accepted], None]:
         run_id = await self._runtime.run_of(self._session_id)
         assert run_id is not None
-        return store.follow(self._runtime.keeping, run_id, after_ordinal=after)
+        return store.follow(
+            self._runtime.keeping,
+            run_id,
+            after_ordinal=after,
+            with_judgements=self._with_judgements,
+            with_suspensions=self._with_suspensions,
+        )
 
     async def _drained(self, follower: asyncio.Task[None]) -> None:
         """Wait until the client has what was accepted before it ended its side."""

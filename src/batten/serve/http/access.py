@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from batten.serve.http.errors import HttpError
 from batten.serve.http.guard import Guard
-from batten.serve.http.keys import KeyRing
+from batten.serve.http.keys import KEYLESS, OUR_NAMES, KeyRing
 from batten.serve.http.table import RANKS, Authenticate, Principal, Route
 
 LOCAL = Principal("operator", "admin")
@@ -35,9 +36,16 @@ def network_door(keys: KeyRing, guard: Guard, *, is_local: bool) -> Door:
     def authenticate(headers: Mapping[bytes, bytes]) -> Principal | None:
         if is_local and keys.is_empty:
             return LOCAL
-        return keys.principal(headers)
+        return _distinct(keys.principal(headers))
 
     return Door(authenticate, guard)
+
+
+def _distinct(principal: Principal | None) -> Principal | None:
+    """A key of an earlier version may have the name of an author that is no key: its id tells."""
+    if principal is None or principal.name not in OUR_NAMES | KEYLESS:
+        return principal
+    return replace(principal, name=f"{principal.name}@{principal.key_id}")
 
 
 def authorized(

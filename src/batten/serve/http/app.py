@@ -22,6 +22,7 @@ from batten.serve.http.bodies import (
     broken_body,
     check_length,
     collect_body,
+    stalled_at_stop,
     too_slow,
 )
 from batten.serve.http.deadlines import Deadlines, Late
@@ -30,7 +31,7 @@ from batten.serve.http.guard import check_repeated
 from batten.serve.http.limits import Limits, RateLimit
 from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
-from batten.serve.http.request import ClientGone, Request, Respond
+from batten.serve.http.request import BodyStalled, ClientGone, Request, Respond
 from batten.serve.http.routing import Router, names
 from batten.serve.http.sse import HEADERS, Streams, close_source
 from batten.serve.http.table import (
@@ -76,7 +77,8 @@ class _Row:
         self.names = names(route.path)
         self.read_query = None if route.query is None else query_reader(route.query)
         is_json = route.body is not None and route.body is not bytes
-        self.read_body = json_reader(route.body) if is_json else None
+        lone = route.replaces_lone
+        self.read_body = json_reader(route.body, replaces_lone=lone) if is_json else None
 
 
 class _Exchange:
@@ -300,6 +302,8 @@ class App:
             data = await self._deadlines.within(arriving, timeout_s)
         except Late as error:
             raise too_slow(timeout_s) from error
+        except BodyStalled as error:
+            raise stalled_at_stop() from error
         if row.read_body is None:
             return data
         if not data:

@@ -20,7 +20,10 @@ def check_length(headers: Mapping[bytes, bytes], max_bytes: int) -> None:
 
 
 async def collect_body(request: Request, max_bytes: int) -> bytes:
-    """The whole body. One without a length is counted as it arrives. Raises `ClientGone`."""
+    """The whole body. One without a length is counted as it arrives.
+
+    Raises `ClientGone` and `BodyStalled`.
+    """
     pieces: list[bytes] = []
     more = True
     while more:
@@ -43,6 +46,14 @@ def too_slow(timeout_s: float) -> HttpError:
     return HttpError(
         "request_body_timeout",
         f"the body did not arrive within {timeout_s:g} s; send it without pauses",
+        headers=_CLOSE,
+    )
+
+
+def stalled_at_stop() -> HttpError:
+    return HttpError(
+        "request_body_timeout",
+        "the server stops and the body has not arrived; send it again when it is back",
         headers=_CLOSE,
     )
 

@@ -7,6 +7,10 @@ cuts off a client that does not read (`TCP_USER_TIMEOUT`).
 """
 
 import asyncio
+import fcntl
+import socket
+import sys
+import termios
 from collections import deque
 from collections.abc import Awaitable, Generator
 from contextlib import suppress
@@ -15,7 +19,7 @@ from typing import Any, Protocol
 import httptools
 
 from batten.serve.http.limits import Limits
-from batten.serve.http.request import ClientGone, Request, Respond
+from batten.serve.http.request import BodyStalled, ClientGone, Request, Respond
 from batten.serve.http.wire import Header, head
 
 _VERSIONS = ("1.1", "1.0")
@@ -76,6 +80,8 @@ class Connection(asyncio.Protocol):
         """The client's address and port; None on a Unix socket."""
         self.is_lost = False
         """The connection is gone: nobody reads an answer."""
+        self.accepted: socket.socket | None = None
+        """Its socket, until its task has begun."""
         self.is_made = False
         """It can be used: a handshake, if there is one, is over."""
         self._is_over = False
@@ -110,6 +116,8 @@ class Connection(asyncio.Protocol):
         """Bytes dropped."""
         self._unmoved = (0, 0.0)
         """The bytes of answers in the buffer, and since when there are so many."""
+        self._body_unmoved: tuple[Request | None, int, float] = (None, 0, 0.0)
+        """The request whose body arrives, its bytes so far, and since when there are so many."""
         self._waiting: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
         self._unsent: asyncio.Future[None] | None = None
@@ -288,18 +296,14 @@ class Connection(asyncio.Protocol):
                 self._explain()
             if self._is_deaf or self._requests or not (request is None or request.is_complete):
                 await self._linger()
-            self.transport.close()
-            # A client of TLS with nothing left to read may never look at its connection again.
-            is_idle_tls = request is None and self.owner.is_tls
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GOODBYE_S if is_idle_tls else None):
-                    await self._closed
+            await self._close()
         finally:
             self._is_over = True
             self.transport.abort()  # without effect on one that is closed
             # Each refers to this, which would wait for the collector of cycles.
             del self._parser
             self._working = self._arriving = None
+            self._body_unmoved = (None, 0, 0.0)
 
     async def _next(self) -> Request | None:
         requests = self._requests
@@ -323,7 +327,7 @@ class Connection(asyncio.Protocol):
         """
         if request.waits_to_send:
             return
-        with suppress(TimeoutError, ClientGone):
+        with suppress(TimeoutError, ClientGone, BodyStalled):
             async with asyncio.timeout(_DISCARD_S):
                 while request.size < _MOST_DISCARDED:
                     async with asyncio.timeout(_PAUSE_S):
@@ -392,6 +396,29 @@ class Connection(asyncio.Protocol):
                     async with asyncio.timeout(_PAUSE_S):
                         await self._waiting
 
+    async def _close(self) -> None:
+        """Close it once the client has taken what was sent. A client of TLS is to say that it
+        closes, too; one that has nothing left to read may never look at its connection again.
+        """
+        used = self.transport.get_extra_info("socket") if self.owner.is_tls else None
+        self.transport.close()
+        while not self._closed.done():
+            await asyncio.wait((self._closed,), timeout=_GOODBYE_S if used else None)
+            if used is not None and not _unsent(used.fileno()):
+                return
+
+    def give_up_body(self, now: float, most_s: float) -> None:
+        """Refuse the request whose body arrives, if nothing of it came for so long."""
+        arriving, (request, size, since) = self._arriving, self._body_unmoved
+        if arriving is None:
+            return
+        if arriving is not request or arriving.size != size or arriving.unread:
+            self._body_unmoved = (arriving, arriving.size, now)
+        elif now - since > most_s:
+            arriving.give_up()
+            self._arriving = None
+            self._is_deaf = True
+
     def is_stuck(self, now: float, most_s: float) -> bool:
         """Whether its client has taken nothing of an answer for so long. The kernel finds that out
         for TCP (`TCP_USER_TIMEOUT`), not for a Unix socket.
@@ -440,3 +467,10 @@ class Connection(asyncio.Protocol):
     def is_clogged(self) -> bool:
         """Whether the client takes less than it is sent."""
         return self._unsent is not None
+
+
+def _unsent(descriptor: int) -> int:
+    """Bytes that the kernel keeps until the client has them."""
+    if descriptor < 0:
+        return 0
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -2,8 +2,9 @@
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -28,23 +29,42 @@ def notes_of(cls: type[Struct]) -> dict[str, str]:
     """The string below each field, parsed from source: Python drops it at run time."""
     notes: dict[str, str] = {}
     for each in reversed(cls.__mro__):
-        if not issubclass(each, Struct) or each is Struct:
-            continue
-        try:
-            source = inspect.getsource(each)
-        except (OSError, TypeError):
-            continue
-        (definition,) = ast.parse(textwrap.dedent(source)).body
-        assert isinstance(definition, ast.ClassDef)
-        for field, below in zip(definition.body, definition.body[1:], strict=False):
-            match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(note))),
-                ):
-                    notes[name] = " ".join(note.split())
-                case _:
-                    pass
+        if issubclass(each, Struct) and each is not Struct:
+            notes |= _notes_in(each.__module__).get(each.__qualname__, {})
+    return notes
+
+
+@cache
+def _notes_in(module: str) -> dict[str, dict[str, str]]:
+    """The notes of all classes of a module, by their qualified names.
+
+    Read at once: `inspect.getsource` searches the whole module again for each class.
+    """
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {name: _notes(definition) for name, definition in _classes(ast.parse(source).body)}
+
+
+def _classes(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
+    for each in body:
+        if isinstance(each, ast.ClassDef):
+            yield f"{within}{each.name}", each
+            yield from _classes(each.body, f"{within}{each.name}.")
+
+
+def _notes(definition: ast.ClassDef) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(note))),
+            ):
+                notes[name] = " ".join(note.split())
+            case _:
+                pass
     return notes
 
 

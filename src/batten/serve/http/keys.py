@@ -26,8 +26,15 @@ KeyScope = Literal["viewer", "operator", "admin"]
 
 _log = logging.getLogger("batten.http")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
-_OUR_NAMES = frozenset({"policy", "retention", "runtime", "system"})
-"""Authors in events that no client may pose as."""
+OUR_NAMES = frozenset(
+    (
+        *("policy", "retention", "runner", "runtime"),
+        *("session-discovery", "system", "timeout"),
+    )
+)
+"""Authors in events and in the audit log that no client may pose as."""
+KEYLESS = frozenset(("client", "guest", "local", "operator", "user"))
+"""Authors in both that need no key: those on this machine, and on the pipes of a session."""
 _KEY = re.compile(rb"btn_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _SETTLED_NS = 1_000_000_000
@@ -58,10 +65,12 @@ class KeyStore:
 
     def create(self, name: str, scope: KeyScope) -> tuple[StoredKey, str]:
         """Make a key; returns it with its secret text, which is stored nowhere."""
-        if name in _OUR_NAMES:
+        if name in OUR_NAMES:
             raise CallerError(
                 f"{name!r} is the author of what Batten does itself: take another name"
             )
+        if name in KEYLESS:
+            raise CallerError(f"{name!r} is the author of what needs no key: take another name")
         if not _NAME.fullmatch(name):
             raise CallerError(
                 f"{name!r} is no name for a key: use up to 64 letters, digits, and . _ @ -"

@@ -22,6 +22,8 @@ _RETRY_S = 0.5
 """After the process had no descriptor left."""
 _SWEEP_S = 0.5
 _HANDSHAKE_S = 10.0
+_STALLED_S = 1.0
+"""For the next bytes of a body, once the server stops."""
 _REASONS = {
     400: ("invalid_request", "the request is not valid HTTP/1.1; see RFC 9112"),
     405: ("method_not_allowed", "the method of the request is unknown"),
@@ -76,7 +78,9 @@ class Listener:
         return msgspec.json.encode({"error": {"type": code, "message": message}})
 
     def stop(self) -> None:
-        """Accept no more connections, and close each one after the request it works on."""
+        """Accept no more connections, and close each one after the request it works on. One whose
+        body pauses is refused.
+        """
         self._pause_accepting()
         if self._retry is not None:
             self._retry.cancel()
@@ -126,11 +130,13 @@ class Listener:
                 return
             accepted.setblocking(False)
             connection = Connection(self)
+            connection.accepted = accepted
             task = self._group.create_task(self._serve(accepted, connection))
             self._tasks[task] = connection
             task.add_done_callback(self._forget)
 
     async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
+        connection.accepted = None
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -147,7 +153,9 @@ class Listener:
             _log.error("a connection failed", exc_info=error)
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
-        del self._tasks[task]
+        never_begun = self._tasks.pop(task).accepted
+        if never_begun is not None:
+            never_begun.close()
         self._note_end()
         self._accept_from_now()
 
@@ -156,18 +164,23 @@ class Listener:
             self._closed.set_result(None)
 
     def _sweep(self) -> None:
-        """Close connections that have waited too long for a head or a reader; tell the time."""
+        """Close connections that have waited too long for a head, a reader or, at the end, a body;
+        tell the time.
+        """
         if self._closed.done():
             return
         self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
         timeout_s = self.limits.header_timeout_s
         now = self._loop.time()
         too_early = now - timeout_s
+        is_stopping = self._socket.fileno() < 0
         for connection in self._tasks.values():
             if 0.0 < connection.idle_since < too_early:
                 connection.end()
             if self._is_unix and connection.is_stuck(now, self.limits.unread_s):
                 connection.transport.abort()
+            if is_stopping:
+                connection.give_up_body(now, _STALLED_S)
         self._loop.call_later(min(_SWEEP_S, timeout_s / 4), self._sweep)
 
 

@@ -26,6 +26,10 @@ class ClientGone(Exception):
     """The client left before its request was complete or answered; nobody reads an answer."""
 
 
+class BodyStalled(Exception):
+    """The server stops, and the client has paused in the middle of a body."""
+
+
 class _Sent:
     """Awaited at once: the bytes were taken."""
 
@@ -70,7 +74,7 @@ class Request:
     """
 
     __slots__ = (
-        *("_is_broken", "_is_chunked", "_is_gone", "_is_taken", "_left", "_pieces"),
+        *("_is_broken", "_is_chunked", "_is_gone", "_is_stalled", "_is_taken", "_left", "_pieces"),
         *("_waiting", "_way"),
         *("headers", "is_answered", "is_begun", "is_complete", "is_kept", "length", "method"),
         *("path", "query", "raw_path", "repeated", "size", "unread", "version", "waits_to_send"),
@@ -107,7 +111,7 @@ class Request:
         """Those that the application has not taken."""
         self._way = way
         self._pieces: list[bytes] = []
-        self._is_taken = self._is_broken = self._is_gone = False
+        self._is_taken = self._is_broken = self._is_gone = self._is_stalled = False
         self._waiting: asyncio.Future[None] | None = None
         self._is_chunked = False
         self._left: int | None = None
@@ -148,6 +152,11 @@ class Request:
         self.is_kept = False
         self._wake()
 
+    def give_up(self) -> None:
+        """The rest of the body is waited for no longer."""
+        self._is_stalled = True
+        self.break_off()
+
     def disconnect(self) -> None:
         """The client is gone, or sends nothing more."""
         self._is_gone = True
@@ -165,8 +174,13 @@ class Request:
     # The application reads and answers.
 
     async def piece(self) -> tuple[bytes, bool]:
-        """The next piece of the body, and whether others follow. Raises `ClientGone`."""
+        """The next piece of the body, and whether others follow.
+
+        Raises `ClientGone`, and `BodyStalled` once the body is given up.
+        """
         while not (self._pieces or (self.is_complete and not self._is_taken)):
+            if self._is_stalled:
+                raise BodyStalled
             if self._is_gone or self._is_broken:
                 raise ClientGone
             if self.waits_to_send:

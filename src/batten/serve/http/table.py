@@ -152,6 +152,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """The type of the JSON body; `bytes` for a body of any kind, None to ignore it."""
     body_optional: bool = False
     """Whether an empty body counts as `{}`."""
+    replaces_lone: bool = False
+    """Whether escaped halves of a character in a JSON body become U+FFFD; else it is refused."""
     body_type: Any = None
     """The type of a body that the handler checks itself, for the documentation."""
     parts: tuple[tuple[str, Any], ...] = ()

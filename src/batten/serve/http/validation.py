@@ -14,8 +14,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, inspect
 
 from batten.contract.envelope import timestamp
+from batten.contract.expectations import expectation
+from batten.contract.surrogates import decode_lone
 from batten.serve.http.errors import HttpError
-from batten.serve.http.expectations import expectation
 
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
@@ -33,6 +34,10 @@ _NAMES = {
 }
 _NULL = re.compile(r"got `null` - at `\$((?:\.[a-zA-Z]\w*|\[[0-9]+\])*\.[a-zA-Z]\w*)`$", re.ASCII)
 """Refusals of a member that is null, in an object whose members have names of ours."""
+_HALF = (
+    "the body is not JSON: a string has half of a surrogate pair, such as \\ud83d without its"
+    " other half; send both, or the character itself"
+)
 _MOST_NULLS = 100
 _MOST_PARAMETERS = 100
 _LAST_MS = 253_402_300_799_999
@@ -62,9 +67,10 @@ def instant(name: str, given: str | UnsetType, *, is_down: bool = False) -> str:
     return timestamp(min(seconds * 1000 + whole, _LAST_MS) * 1_000_000)
 
 
-def json_reader(type_: Any) -> Callable[[bytes], Any]:
+def json_reader(type_: Any, *, replaces_lone: bool = False) -> Callable[[bytes], Any]:
     """Decodes bodies of this type. Unknown keys are ignored, and a member that is null counts as
-    left out where null means nothing else.
+    left out where null means nothing else. With `replaces_lone`, escaped halves of a character
+    become U+FFFD.
     """
     decode = msgspec.json.Decoder(type_).decode
 
@@ -75,7 +81,12 @@ def json_reader(type_: Any) -> Callable[[bytes], Any]:
             raise _explained(str(error), "the body", type_) from error
         # Bad UTF-8 and deep nesting raise these.
         except (ValueError, RecursionError) as error:
-            raise invalid(f"the body is not JSON: {error}") from error
+            mended = None if isinstance(error, RecursionError) else decode_lone(data)
+            if mended is None:
+                raise invalid(f"the body is not JSON: {error}") from error
+            if not replaces_lone:
+                raise invalid(_HALF) from error
+        return read(msgspec.json.encode(mended))
 
     return read
 

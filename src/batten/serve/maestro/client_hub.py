@@ -36,8 +36,9 @@ class ClientHub:
         restored: Restored | None = None,
         now: Callable[[], float] = time.time,
         cursor: int = 0,
+        last_init: Init | None = None,
     ) -> None:
-        """Messages of a session that was not restored are numbered from `cursor` on."""
+        """A session that was not restored goes on from `cursor` and `last_init`."""
         self.registry = Registry(sharing.timings, now, _new_id, sharing.most)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -46,14 +47,14 @@ class ClientHub:
         self._before_end: RuntimeSnapshot | None = None
         if restored is None:
             self.session_id = ""
-            self._last_init: Init | None = None
+            self.last_init = last_init
             self._conversation = Conversation()
             self.outbox = Outbox(
                 self._snapshot, ring=sharing.ring, mailbox=sharing.mailbox, cursor=cursor
             )
             return
         self.session_id = restored.session_id
-        self._last_init = restored.snapshot.last_init
+        self.last_init = restored.snapshot.last_init
         self._conversation = Conversation.of(restored.snapshot.state)
         self.outbox = Outbox(
             self._snapshot,
@@ -117,11 +118,18 @@ class ClientHub:
         """Fold a client's accepted message into the state."""
         if isinstance(message, Prompt) and self._is_restored:
             self._is_restored = False
-            self._conversation.leave_run()  # the run in the manifest has ended
+            self._leave_restored_run()
         if isinstance(message, Init):
             # Client tools belong to the present connection; later clients see the rest.
-            self._last_init = replace(message, client_tools=None)
+            self.last_init = replace(message, client_tools=None)
         self._conversation.say(message)
+
+    def _leave_restored_run(self) -> None:
+        """Drop what the run in the manifest left open, and tell those who were shown it."""
+        shown = self.state
+        self._conversation.leave_run()
+        if shown.tracked_tools or shown.active_tools or shown.pending_requests:
+            self.outbox.publish_snapshot()
 
     def greet(self, connection_id: str, hello: Hello) -> None:
         """Answer a greeting, and publish the connection to all clients."""
@@ -169,7 +177,7 @@ class ClientHub:
             protocol_version=PROTOCOL_VERSION,
             session_id=self.session_id,
             cursor=cursor,
-            last_init=self._last_init,
+            last_init=self.last_init,
             state=self.registry.shown(self._conversation.state),
         )
 

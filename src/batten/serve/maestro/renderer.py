@@ -1,6 +1,8 @@
 """Renders a session as Maestro messages: a response per prompt, and raw events on request."""
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from msgspec import Raw
 
@@ -34,6 +36,21 @@ class MaestroRenderer(Renderer):
         self.idle = asyncio.Event()
         """Set while no response is due or open."""
         self.idle.set()
+        self._holders = 0
+        self._ending: list[Message] = []
+        """The end of a response that is held back."""
+
+    @contextmanager
+    def end_held(self) -> Generator[None]:
+        """Hold back the end of the response: what else an interrupt ends is told before it."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                ending, self._ending = self._ending, []
+                self._send(ending)
 
     async def until_resolved(self, request_id: str) -> None:
         """Wait until the client was shown that a request is closed."""
@@ -79,12 +96,16 @@ class MaestroRenderer(Renderer):
             self._sink.send(event)
 
     def _send(self, messages: list[Message]) -> None:
+        is_end = any(isinstance(message, ResponseEnd) for message in messages)
+        if is_end and self._holders:
+            self._ending += messages
+            return
         for message in messages:
             self._sink.send(message)
         if self.closed:
             return  # this is the watchdog's thread; asyncio events belong to the loop
         self._sent.set()
-        if any(isinstance(message, ResponseEnd) for message in messages):
+        if is_end:
             self.idle.set()
         if self.frames.pending:
             self.settled.clear()

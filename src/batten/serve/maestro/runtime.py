@@ -79,12 +79,13 @@ class Runtime:
         restored: Restored | None = None,
         now: Callable[[], float] = time.time,
         cursor: int = 0,
+        last_init: Init | None = None,
     ) -> None:
-        """`make` gives the session that is served; draining needs a `runner`. `cursor` is that of
-        an earlier runtime of the session, whose messages are not repeated.
+        """`make` gives the session that is served; draining needs a `runner`. `cursor` and
+        `last_init` are those of an earlier runtime of the session, whose messages are not repeated.
         """
         self._environ = environ
-        self._hub = ClientHub(sharing_of(environ), restored, now, cursor)
+        self._hub = ClientHub(sharing_of(environ), restored, now, cursor, last_init)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
         self._served = make(self._hub)
         self._restored = restored
@@ -108,6 +109,11 @@ class Runtime:
     def cursor(self) -> int:
         """Of the last message."""
         return self._outbox.cursor
+
+    @property
+    def last_init(self) -> Init | None:
+        """The clients' last `init`."""
+        return self._hub.last_init
 
     @property
     def is_live(self) -> bool:

@@ -68,18 +68,30 @@ class MaestroSession:
         )
         self._interrupting = False
         """The current run was interrupted: the next prompt waits for its end."""
+        self._rules_checked = False
+        """The rules name no tool but ours and the client's."""
         self._reason = DONE
         """Why the session is closed."""
 
-    async def open(self, opener: SessionOpener, session_id: str, resume: str | None = None) -> None:
-        """Open a new session with this id, or resume the one in `resume` or the opener's spec."""
+    async def open(
+        self,
+        opener: SessionOpener,
+        session_id: str,
+        resume: str | None = None,
+        *,
+        goes_on: bool = True,
+    ) -> None:
+        """Open a new session with this id, or resume the one in `resume` or the opener's spec.
+
+        `goes_on`: a run of it without an ending is to be finished, under its own limits.
+        """
         self._opened: OpenedSession = await opener.open(
             replace(
                 opener.base,
                 surface="maestro",
                 session_id=session_id,
                 resume=resume or opener.base.resume,
-                goes_on=True,
+                goes_on=goes_on,
                 resolvers=RESOLVERS,
                 elicits=True,
                 lends_tools=True,
@@ -221,12 +233,17 @@ class MaestroSession:
     async def shut_down(self, reason: str = DONE) -> None:
         """End the run and the utilities, and accept nothing more; `reason` is recorded."""
         self._reason = reason
-        await self._stop("Shutdown")
-        await self._utilities.close("Headless runtime shutdown")
+        with self.renderer.end_held():
+            await self._stop("Shutdown")
+            await self._utilities.close("Headless runtime shutdown")
         await self._live.take(ShutDown())
 
     async def hang_up(self) -> None:
-        """The client disconnected: finish its prompts, and ask nothing more."""
+        """The client disconnected: finish its prompts, and ask nothing more. If the process is to
+        end, the run is cancelled first: it must not go on with what its requests come to.
+        """
+        if self._guard.asked.is_set():
+            await self._live.take(ShutDown(reason=self._guard.reason, at_once=True))
         await self._requests.hang_up("Client closed its side before request completed")
         await self._utilities.close("Owning connection closed")
         await self._live.take(ShutDown())
@@ -240,10 +257,12 @@ class MaestroSession:
             raise CallerError(
                 f"The prompt has {len(message.content)} characters; {_LONGEST_PROMPT} are the most"
             )
-        self._interrupting = False
-        self.renderer.idle.clear()
+        if not self._rules_checked:
+            self._check_rules(())
         if message.output_schema != self.session.settings.output_schema:
             await self._demand(message.output_schema)
+        self._interrupting = False
+        self.renderer.idle.clear()
         if self._prompted is not None:
             self._prompted(message)
         text: str = message.content
@@ -268,10 +287,15 @@ class MaestroSession:
                 validator_for(schema)
             await self._live.take(Configure(changes={"output_schema": schema}))
         except (CallerError, ValueError) as error:
-            self.renderer.idle.set()  # there is no response
             raise CallerError(f"output_schema cannot be used: {error}") from error
 
+    def _check_rules(self, lent: tuple[incoming.ClientTool, ...]) -> None:
+        held = (tool.spec.name for tool in self.session.lent_tools)
+        self._opened.check_rules([*held, *(tool.name for tool in lent)])
+        self._rules_checked = True
+
     async def _initialize(self, message: incoming.Init) -> None:
+        self._check_rules(message.client_tools or ())
         lent = {} if message.client_tools is None else self._lend(message.client_tools)
         await self.prepare(message, lent)
         self._sink.send(Status(message=applied(message)))
@@ -293,8 +317,9 @@ class MaestroSession:
     async def _interrupt(self, word: str) -> None:
         """End the run and the client's utilities; the client may send on meanwhile."""
         self._interrupting = True
-        await self._stop(word)
-        await self._utilities.end_all(word)
+        with self.renderer.end_held():
+            await self._stop(word)
+            await self._utilities.end_all(word)
 
     async def _stop(self, word: str) -> None:
         """Interrupt the run, and wait until none of its requests is pending."""

@@ -138,6 +138,13 @@ class SessionProcess:
     async def run(self) -> None:
         """Serve until the process has ended. Its failure is published and ends only the session."""
         try:
+            await self._serve()
+        finally:  # whoever waits is told, also if it was cancelled before there was a process
+            if not self._ended.is_set():
+                self._over(Fault(error="NotReady", code="runtime_failed", message=ENDED))
+
+    async def _serve(self) -> None:
+        try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=PIPE,
@@ -153,6 +160,8 @@ class SessionProcess:
         try:
             self._send(self._opening)
             self.audience_changed()
+            if self._asked:  # while it was being started
+                self._send(End(reason=self.reason))
             last = await self._listen(process)
             if last is None:
                 await self._left(process)
@@ -165,8 +174,6 @@ class SessionProcess:
         finally:
             if process.returncode is None:
                 process.kill()
-            if not self._ended.is_set():
-                self._over(Fault(error="NotReady", code="runtime_failed", message=ENDED))
 
     def audience_changed(self) -> None:
         hub = self._hub

@@ -6,7 +6,8 @@ It speaks `session_wire` on standard input and output, and ends with its runner.
 import asyncio
 import os
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -38,6 +39,7 @@ from batten.serve.maestro.session_wire import (
 from batten.serve.output import Output, say
 from batten.serve.stdio import Stdio
 from batten.wiring.opener import SessionOpener
+from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
     from batten.contract.outcomes import Outcome
@@ -110,9 +112,10 @@ class SessionSurface:
 
         opening = self._order
         assert opening is not None
-        base = self._opener.base
+        base = _as_left(self._opener.base) if opening.again else self._opener.base
         if opening.model:
-            base = self._opener.base = replace(base, models=(opening.model,))
+            base = replace(base, models=(opening.model,))
+        self._opener.base = base
         if base.model:
             checked_model(base)
         session = MaestroSession(self._stdio, self._sink, limits_of(base.environ), self._prompted)
@@ -141,9 +144,9 @@ class SessionSurface:
             case Audience():
                 self._sink.hear(given)
             case Take():
-                self._begin(self._answer(given.number, self._carry_out(given)))
+                self._begin(self._answer(given.number, partial(self._carry_out, given)))
             case Leave():
-                self._begin(self._answer(given.number, self._leave(given)))
+                self._begin(self._answer(given.number, partial(self._leave, given)))
             case End():
                 self._begin(self._end(given))
 
@@ -163,10 +166,10 @@ class SessionSurface:
         self._orders.add(task)
         task.add_done_callback(self._orders.discard)
 
-    async def _answer(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _answer(self, number: int, work: Callable[[], Awaitable[None]]) -> None:
         fault: Fault | None = None
         try:
-            await work
+            await work()
         except Exception as error:
             if not isinstance(error, BattenError):
                 say("".join(traceback.format_exception(error)))
@@ -198,3 +201,20 @@ class SessionSurface:
 
     def _prompted(self, message: Prompt) -> None:
         self._stdio.send(line(Prompted(message=message)))
+
+
+def _as_left(base: SessionSpec) -> SessionSpec:
+    """A specification without what `create` and `init` may change: the session has kept that.
+
+    The mode `disabled` is never kept: what the flag says of it holds.
+    """
+    return replace(
+        base,
+        models=(),
+        fallback_models=(),
+        mode=base.mode if base.mode == "disabled" else None,
+        system=None,
+        append_system=None,
+        thinking_tokens=None,
+        max_output_tokens=None,
+    )

@@ -35,6 +35,8 @@ class Open(Struct, frozen=True, kw_only=True, tag_field="kind", tag="open"):
     """The id that clients use."""
     exists: bool
     """Whether to resume it."""
+    again: bool = False
+    """Whether this runner had it open before: what its clients set since holds, not the flags."""
     model: str = ""
     init: Init = Init()
     """Settings that its creator asked for."""

@@ -20,8 +20,10 @@ _ASKING_NOBODY = ("dontAsk", "bypassPermissions", "disabled")
 
 
 def approval_mode_of(settings: RunSettings) -> ApprovalMode:
-    """The approval mode before the client sets one."""
-    return "auto" if settings.mode in _ASKING_NOBODY else "prompt"
+    """The approval mode before the client sets one: that of a resumed session, if it still fits."""
+    if settings.mode in _ASKING_NOBODY:
+        return "auto"
+    return "fail" if settings.denies_asked else "prompt"
 
 
 def changes_of(init: Init, settings: RunSettings) -> dict[str, Any]:
@@ -40,6 +42,7 @@ def changes_of(init: Init, settings: RunSettings) -> dict[str, Any]:
         changes |= {"thinking_tokens": thinking, "max_output_tokens": most}
     if init.approval_mode is not None:
         changes["mode"] = _mode(init.approval_mode, settings)
+        changes["denies_asked"] = init.approval_mode == "fail"
     return changes
 
 

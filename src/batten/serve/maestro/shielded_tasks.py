@@ -51,11 +51,13 @@ class ShieldedTasks:
     def begin(self, work: Coroutine[Any, Any, Found]) -> ShieldedTask[Found]:
         carrying = _caught(work)
         try:
-            return ShieldedTask(self._group.create_task(carrying, context=self._context.copy()))
+            task = self._group.create_task(carrying, context=self._context.copy())
         except RuntimeError:  # the group is shutting down
             carrying.close()
             work.close()
             raise NotReady(ENDED) from None
+        task.add_done_callback(lambda _: work.close())  # it may never have begun
+        return ShieldedTask(task)
 
 
 async def _caught(work: Coroutine[Any, Any, Found]) -> "Found | _Fault":

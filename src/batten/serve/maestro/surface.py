@@ -13,7 +13,7 @@ from batten.contract.errors import BattenError, CallerError, PeerError, UnknownM
 from batten.protocols.json_line import Malformed
 from batten.protocols.maestro import faults
 from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
-from batten.protocols.maestro.incoming import Hello, ShutDown, read, utility_id_of
+from batten.protocols.maestro.incoming import Hello, Incoming, ShutDown, read, utility_id_of
 from batten.protocols.maestro.outgoing import Error
 from batten.serve.maestro.greeting import (
     checked_model,
@@ -69,7 +69,8 @@ class MaestroSurface:
         if not is_ready:
             self._sink.send(ready(session.model, session_id))
         self._sink.send(session_info(session_id, session.workspace))
-        await session.go_on()
+        if self._sink.connection.takes_over:
+            await session.go_on()
         self._session = session
         self._opened.set()
         return await session.serve()
@@ -85,8 +86,8 @@ class MaestroSurface:
             return
         refused = self._sink.connection.refusal(said)
         if refused is not None:
-            broken = refused == VIEWER_REFUSED
-            self._sink.send(faults.broken(refused) if broken else faults.said(refused))
+            is_viewer = refused == VIEWER_REFUSED
+            self._sink.send(faults.broken(refused) if is_viewer else _fault(refused, said))
             return
         if self._leaving:
             return
@@ -100,11 +101,7 @@ class MaestroSurface:
             else:
                 await self._session.take(said, self._sink.connection.connection_id)
         except BattenError as error:
-            utility_id = utility_id_of(said)
-            text = str(error)
-            self._sink.send(
-                faults.said(text) if utility_id is None else faults.of_tool(text, utility_id)
-            )
+            self._sink.send(_fault(str(error), said))
 
     async def refuse(self, malformed: Malformed) -> None:
         self._sink.send(faults.broken(f"Failed to parse command: {malformed.problem}"))
@@ -144,8 +141,15 @@ class MaestroSurface:
         from batten.serve.maestro.session import MaestroSession
 
         session = MaestroSession(self._stdio, self._sink, limits)
-        await session.open(self._opener, session_id)
+        takes_over = self._sink.connection.takes_over
+        await session.open(self._opener, session_id, goes_on=takes_over)
         return session
+
+
+def _fault(text: str, message: Incoming) -> Error:
+    """Why a message was not carried out; of a utility with its id."""
+    utility_id = utility_id_of(message)
+    return faults.said(text) if utility_id is None else faults.of_tool(text, utility_id)
 
 
 def _show_stack(fault: BaseException | None) -> None:

@@ -18,6 +18,7 @@ from batten.serve.renderer import Describe, Renderer, answer_of
 from batten.serve.terminal.ability import (
     Color,
     columns,
+    has_color,
     is_same_terminal,
     is_smart,
 )
@@ -92,7 +93,9 @@ class LiveRenderer(Renderer):
         self._width = partial(columns, 2)
         # Beside the answer it is optional: a reader that stalls must not fill the memory.
         write = people.write if self._shares else people.offer
-        self._screen = Screen(write, self._width, is_smart=smart)
+        self._screen = Screen(
+            write, self._width, is_smart=smart, color=has_color(color, 2, environ)
+        )
         self._printer = printer_for(2, environ, color, times=verbose or not self._is_terminal)
         self._spacing = Spacing(is_terminal=self._is_terminal)
         self._flow = TextFlow(self._width if smart else None)

@@ -14,12 +14,18 @@ class Screen:
     """Writes whole frames: erase the status line, add text, draw the status line again."""
 
     def __init__(
-        self, write: Callable[[bytes], None], width: Callable[[], int], *, is_smart: bool
+        self,
+        write: Callable[[bytes], None],
+        width: Callable[[], int],
+        *,
+        is_smart: bool,
+        color: bool,
     ) -> None:
         """A terminal that is not `is_smart` gets the text alone."""
         self._write = write
         self._width = width
         self._is_smart = is_smart
+        self._style, self._unstyle = ("\x1b[2m", "\x1b[0m") if color else ("", "")
         self.is_line_start = True
         self._drawn = 0
         """Columns of the status line on the screen."""
@@ -43,7 +49,7 @@ class Screen:
         if self._status and self.is_line_start:
             from rich.cells import cell_len
 
-            frame += f"\x1b[2m{self._status}\x1b[0m\r"
+            frame += f"{self._style}{self._status}{self._unstyle}\r"
             self._drawn = cell_len(self._status)
         self._write(frame.encode(errors="replace"))
 

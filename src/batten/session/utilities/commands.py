@@ -66,8 +66,9 @@ class UtilityCommands:
             _check_size(*asked.size)
         cwd = working_directory(self._root, asked.cwd)
         running = _Running(asked, words, cwd.path, owner)
+        task = self._group.create_task(self._run(running))
         self._running[asked.command_id] = running
-        self._group.create_task(self._run(running))
+        task.add_done_callback(lambda _: self._end_of(running))  # it may never have begun
         return running
 
     async def write(self, command_id: str, text: str, *, eof: bool, owner: str) -> None:
@@ -155,11 +156,19 @@ class UtilityCommands:
             except BattenError as error:
                 problem = str(error)
             finally:
-                running.settled.set()
-                del self._running[running.name]
+                self._settle(running)
             await self._say_end(running, exit_, problem)
         finally:
-            running.over.set()
+            self._end_of(running)
+
+    def _settle(self, running: _Running) -> None:
+        running.settled.set()
+        if self._running.get(running.name) is running:
+            del self._running[running.name]
+
+    def _end_of(self, running: _Running) -> None:
+        self._settle(running)
+        running.over.set()
 
     async def _say_end(self, running: _Running, exit_: Exit | None, problem: str) -> None:
         exited = CommandExited(

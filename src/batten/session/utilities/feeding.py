@@ -45,7 +45,10 @@ class Feed:
         self._waiting += len(data) + _PLACE
 
     async def write(self, command: Command, data: bytes, *, eof: bool) -> None:
-        """Write data with reserved room; returns when the command or its pipe has taken it."""
+        """Write data with reserved room; returns when the command or its pipe has taken it.
+
+        Raises `Conflict` if the input is closed, by an earlier `eof` or by the command.
+        """
         rest = memoryview(data)
         try:
             async with self._turn:
@@ -57,6 +60,11 @@ class Feed:
                         self._taken(len(piece))
                 if eof:
                     await command.close_stdin()
+        except Conflict as error:
+            raise Conflict(
+                f"Utility command stdin is not writable: {self._name}: it is closed",
+                code=error.code,
+            ) from error
         finally:
             self._taken(len(rest) + _PLACE)
 

@@ -49,11 +49,16 @@ class UtilityWatches:
         self._tell = tell
         self._group = group
         self._watching: dict[str, _Watching] = {}
+        """The latest of each name."""
+        self._present: set[_Watching] = set()
+        """Those whose end is not reported yet."""
 
     def start(self, asked: StartWatch, owner: str) -> Owned:
-        if asked.watch_id in self._watching:
+        """Start a watch in the background, after a stopped one of the same name has ended."""
+        before = self._watching.get(asked.watch_id)
+        if before is not None and not before.is_stopped():
             raise Conflict(f"Utility file watch already exists: {asked.watch_id}")
-        if len(self._watching) >= MOST_WATCHES:
+        if len(self._present) >= MOST_WATCHES:
             raise CallerError(f"{MOST_WATCHES} file watches run already; stop one first")
         _check_patterns((*asked.include, *asked.exclude))
         if not 0 <= asked.debounce_ms <= _LONGEST_DEBOUNCE_MS:
@@ -62,8 +67,10 @@ class UtilityWatches:
         if not os.path.isdir(place.path):
             raise NotFound(f"Utility file watch root directory does not exist: {asked.root}")
         watch = _Watching(asked, place, owner)
+        task = self._group.create_task(self._run(watch, before))
         self._watching[asked.watch_id] = watch
-        self._group.create_task(self._run(watch))
+        self._present.add(watch)
+        task.add_done_callback(lambda _: self._end_of(watch))  # it may never have begun
         return watch
 
     def stop(self, watch_id: str, *, owner: str) -> Owned | None:
@@ -76,23 +83,25 @@ class UtilityWatches:
 
     async def end_all(self, reason: str, owner: str | None = None) -> None:
         """Stop the watches of a connection, or all, and wait until their ends are reported."""
-        ending = [one for one in self._watching.values() if owner in (None, one.owner)]
+        ending = [one for one in self._present if owner in (None, one.owner)]
         for watch in ending:
             watch.stop(reason)
         for watch in ending:
             await watch.over.wait()
 
-    async def _run(self, watch: _Watching) -> None:
+    async def _run(self, watch: _Watching, before: _Watching | None) -> None:
         """Watch until stopped. A watch stopped before it begins is not reported."""
         problem = ""
         try:
             try:
-                await self._watch(watch)
+                if before is not None:
+                    await before.over.wait()
+                if not watch.is_stopped():
+                    await self._watch(watch)
             except BattenError as error:
                 problem = str(error)
             finally:
-                watch.settled.set()
-                del self._watching[watch.name]
+                self._settle(watch)
             stopped = WatchStopped(watch_id=watch.name, reason=watch.reason or problem)
             if watch.recorded:
                 with suppress(JournalError):  # clients receive the end even if unrecorded
@@ -100,7 +109,17 @@ class UtilityWatches:
             if watch.told or problem:
                 await self._tell(stopped)
         finally:
-            watch.over.set()
+            self._end_of(watch)
+
+    def _settle(self, watch: _Watching) -> None:
+        watch.settled.set()
+        if self._watching.get(watch.name) is watch:
+            del self._watching[watch.name]
+
+    def _end_of(self, watch: _Watching) -> None:
+        self._settle(watch)
+        self._present.discard(watch)
+        watch.over.set()
 
     async def _watch(self, watch: _Watching) -> None:
         asked = watch.asked

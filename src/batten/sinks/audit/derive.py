@@ -1,5 +1,6 @@
 """Which facts are entries of the audit log: those that somebody decided."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -7,6 +8,7 @@ from msgspec import UNSET
 from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import PeerError
+from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Stored
 from batten.protocols.macp.ids import run_uuid
 from batten.sinks.audit.entry import ActorType, NewEntry
@@ -22,30 +24,43 @@ TYPES = frozenset(
         facts.ApprovalResolved,
         facts.ApprovalTimedOut,
         facts.RequestClosed,
+        facts.ArtifactUpdated,
+        facts.ToolEditApplied,
+        facts.ToolFileWriteApplied,
         facts.ToolEditReverted,
         facts.GapEventsPruned,
         facts.MacpRunDescribed,
         facts.MacpSessionBound,
     )
 )
-_POLICY = frozenset(("mode", "rules", "resolvers", "auto_apply"))
-_SYSTEM = frozenset(("policy", "system", "timeout", "runtime", "session-discovery"))
-_LOCAL = frozenset(("", "operator", "client", "user", "guest"))
+_POLICY = frozenset(("mode", "rules", "resolvers", "denies_asked", "auto_apply"))
+_RETENTION = "retention"
+SYSTEM = frozenset(("policy", "system", "timeout", "runtime", "session-discovery", _RETENTION))
+"""What the program does by itself is done by these."""
+LOCAL = frozenset(("", "operator", "client", "user", "guest"))
 """Those who need no key: users of this machine, and clients on the pipes of a session."""
 
 
-def entry_of(stored: Stored) -> NewEntry | None:
-    """The entry of a fact; None for one that nobody decided."""
+IMPORTED = "session.imported"
+"""The action of importing a session."""
+
+
+def entry_of(stored: Stored, imports: Mapping[str, str]) -> NewEntry | None:
+    """The entry of a fact; None for one that nobody decided here.
+
+    `imports`: when sessions were imported. What happened in them before happened elsewhere, and a
+    bundle can claim anything.
+    """
     try:
         envelope = decode(stored.body)
     except PeerError:
+        return None
+    if envelope.occurred_at <= imports.get(envelope.session_id or "", ""):
         return None
     found = _read(envelope)
     if found is None:
         return None
     action, resource, resource_id, actor, details = found
-    is_run = resource != "session" or "task" in action
-    place = {"run_id": envelope.run_id} if is_run and resource_id != envelope.run_id else {}
     return NewEntry(
         created_at=envelope.occurred_at,
         actor=actor or "local",
@@ -53,14 +68,24 @@ def entry_of(stored: Stored) -> NewEntry | None:
         action=action,
         resource=resource,
         resource_id=resource_id,
-        details={**details, **place},
+        details={**details, **_place(envelope, resource_id)},
     )
 
 
+def _place(envelope: Envelope, resource_id: str) -> dict[str, str]:
+    """The session, for a fact of its own stream, or the run; nothing if that is the resource."""
+    session = envelope.session_id
+    if session and envelope.run_id == session_stream(SessionId(session)):
+        name, place = "session_id", session
+    else:
+        name, place = "run_id", envelope.run_id
+    return {} if place == resource_id else {name: place}
+
+
 def _kind(actor: str) -> ActorType:
-    if actor in _LOCAL:
+    if actor in LOCAL:
         return "local"
-    return "system" if actor in _SYSTEM else "key"
+    return "system" if actor in SYSTEM else "key"
 
 
 _Found = tuple[str, str, str, str, dict[str, Any]]
@@ -106,20 +131,52 @@ def _read(envelope: Envelope) -> _Found | None:
         case facts.RequestClosed():
             resolution = {"resolution": fact.resolution}
             return "request.answered", "request", fact.request_id, fact.by, resolution
+        case facts.ToolEditApplied() | facts.ToolFileWriteApplied():
+            if fact.applied_by is UNSET:
+                return None  # by the run
+            patch = {"artifact_id": fact.patch_artifact_id}
+            return "patch.applied", "run", envelope.run_id, fact.applied_by, patch
         case facts.ToolEditReverted():
-            return "patch.reverted", "run", envelope.run_id, fact.reverted_by, {}
+            patch = {"artifact_id": fact.patch_artifact_id}
+            if fact.inverse_artifact_id is not UNSET:
+                patch["inverse_artifact_id"] = fact.inverse_artifact_id
+            return "patch.reverted", "run", envelope.run_id, fact.reverted_by, patch
+        case facts.ArtifactUpdated():
+            return _artifact(envelope, fact)
         case facts.GapEventsPruned():
             return "run.pruned", "run", envelope.run_id, "system", {"reason": fact.reason}
         case _:
             return None
 
 
+def _artifact(envelope: Envelope, fact: facts.ArtifactUpdated) -> _Found | None:
+    """What a client did with an artifact. A run's own changes are no decision of anybody; retention
+    has an entry for each run that it prunes. Patches have facts of their own for all but this.
+    """
+    if fact.by is UNSET or fact.by == _RETENTION:
+        return None
+    if fact.field == "status" and fact.new_value == "rejected":
+        patch = {"artifact_id": fact.artifact_id}
+        return "patch.rejected", "run", envelope.run_id, fact.by, patch
+    if fact.field == "pinned":
+        action = "artifact.pinned" if fact.new_value else "artifact.unpinned"
+    elif fact.field == "deleted_at":
+        action = "artifact.deleted"
+    else:
+        return None
+    return action, "artifact", fact.artifact_id, fact.by, {}
+
+
 def _configured(envelope: Envelope, fact: facts.SessionConfigured) -> _Found | None:
-    """Only what changes who may do what; `envelope` is of the session's own stream."""
-    changed = sorted(_POLICY & fact.settings.keys())
+    """Only what changes who may do what; `envelope` is of the session's own stream.
+
+    The settings that a session begins with change nothing.
+    """
+    changed = [] if fact.changed is UNSET else sorted(_POLICY.intersection(fact.changed))
     if not changed:
         return None
     details: dict[str, Any] = {"changed": changed}
     if isinstance(mode := fact.settings.get("mode"), str):
         details["mode"] = mode
-    return "policy.changed", "session", envelope.session_id or envelope.run_id, "", details
+    by = "" if fact.by is UNSET else fact.by
+    return "policy.changed", "session", envelope.session_id or envelope.run_id, by, details

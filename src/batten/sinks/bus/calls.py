@@ -18,6 +18,8 @@ TOOL_ERROR = "tool_error"
 """The code of an error that a tool server answered with."""
 _LONGEST = 200
 """Characters of a summary."""
+_MOST_WHOLE = 16
+"""Calls that are remembered whole after their end: one that failed may be tried again."""
 _MOST_ENDED = 256
 """Calls that are remembered after their end, for reports about them."""
 
@@ -34,6 +36,7 @@ class Call(Struct):
     answer: payloads.DecisionMode | None = None
     """The answer to its approval. The verdict that follows from it is no event of its own."""
     input: Mapping[str, Any] = {}
+    attempt: int = 1
 
 
 class Calls:
@@ -42,6 +45,7 @@ class Calls:
     def __init__(self, run_id: str) -> None:
         self._run = run_id.partition("_")[2]
         self._open: dict[str, Call] = {}
+        self._whole: dict[str, Call] = {}
         self._ended: dict[str, Call] = {}
 
     def propose(self, fact: facts.AssistantToolCallProposed, sequence: int) -> None:
@@ -52,6 +56,22 @@ class Calls:
         """Take the arguments that a hook or an answer gave it instead of the proposed ones."""
         if call := self._open.get(tool_call_id):
             call.input, call.summary = arguments, _summary(call.name, arguments)
+
+    def begin(self, tool_call_id: str, attempt: int) -> None:
+        """The call is executed; it is open again if it ended and is tried once more."""
+        self.again(tool_call_id)
+        if call := self._open.get(tool_call_id):
+            call.attempt = attempt
+
+    def again(self, tool_call_id: str) -> Call | None:
+        """The call, open again if it ended and is tried once more."""
+        ended = self._whole.pop(tool_call_id, None)
+        if ended is not None and tool_call_id not in self._open:
+            summary = _summary(ended.name, ended.input)
+            self._open[tool_call_id] = Call(
+                ended.name, ended.step, summary, input=ended.input, attempt=ended.attempt
+            )
+        return self._open.get(tool_call_id)
 
     def open(self, tool_call_id: str) -> Call | None:
         return self._open.get(tool_call_id)
@@ -65,7 +85,10 @@ class Calls:
         if call is not None:
             if len(self._ended) >= _MOST_ENDED:
                 del self._ended[next(iter(self._ended))]
-            self._ended[tool_call_id] = Call(call.name, call.step, "")
+            self._ended[tool_call_id] = Call(call.name, call.step, "", attempt=call.attempt)
+            if len(self._whole) >= _MOST_WHOLE:
+                del self._whole[next(iter(self._whole))]
+            self._whole[tool_call_id] = call
         return call
 
     def step(self, tool_call_id: str) -> str | None:
@@ -74,8 +97,12 @@ class Calls:
         return None if call is None else f"step_{self._run}_{call.step}"
 
     def execution(self, tool_call_id: str) -> str | None:
+        """The id of the last execution: each attempt has one of its own."""
         call = self.known(tool_call_id)
-        return None if call is None else f"exec_{self._run}_{call.step}"
+        if call is None:
+            return None
+        first = f"exec_{self._run}_{call.step}"
+        return first if call.attempt == 1 else f"{first}_{call.attempt}"
 
     def safe_arguments(self, tool_call_id: str) -> dict[str, str] | None:
         call = self.open(tool_call_id)

@@ -123,10 +123,13 @@ class BusFold:
                 yield from self._queued(envelope, fact)
             case facts.AssistantToolCallProposed():
                 self._calls.propose(fact, envelope.sequence)
-            case facts.PolicyToolDecided() if call := self._calls.open(fact.tool_call_id):
+            case facts.PolicyToolDecided() if call := self._calls.again(fact.tool_call_id):
                 call.decided_by = fact.decided_by
                 if fact.verdict == "allow" and call.answer is None:
-                    yield self._hit(envelope, fact.tool_call_id, "AUTO_APPROVED", fact.reason)
+                    # Who is asked whether to try again decides without an approval.
+                    is_asked = fact.decided_by.startswith("resolver:")
+                    mode: payloads.DecisionMode = "ALLOW" if is_asked else "AUTO_APPROVED"
+                    yield self._hit(envelope, fact.tool_call_id, mode, fact.reason)
             case facts.PolicyToolBlocked():
                 yield from self._blocked(envelope, fact)
             case facts.ApprovalRequested():
@@ -350,6 +353,7 @@ class BusFold:
 
     def _attempt(self, envelope: Envelope, fact: facts.ToolInvoked) -> Iterator[Message]:
         is_mcp = fact.mcp_server is not UNSET
+        self._calls.begin(fact.tool_call_id, 1 if fact.attempt is UNSET else fact.attempt)
         if fact.input is not UNSET:
             self._calls.change(fact.tool_call_id, fact.input)
         data = payloads.tool_attempt(

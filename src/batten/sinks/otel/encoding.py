@@ -62,13 +62,13 @@ def nanoseconds(instant: str) -> int:
     return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
 
 
-def traces(spans: Sequence[Span], service: str) -> bytes:
-    """An ExportTraceServiceRequest."""
+def traces(spans: Sequence[Span], resource: Attributes) -> bytes:
+    """An ExportTraceServiceRequest. `resource`: of the service; see `resource_of`."""
     return _encode(
         {
             "resourceSpans": [
                 {
-                    "resource": _resource(service),
+                    "resource": {"attributes": _pairs(resource)},
                     "scopeSpans": [{"scope": _scope(), "spans": [_span(one) for one in spans]}],
                 }
             ]
@@ -76,7 +76,7 @@ def traces(spans: Sequence[Span], service: str) -> bytes:
     )
 
 
-def metrics(points: Sequence[Point], service: str) -> bytes:
+def metrics(points: Sequence[Point], resource: Attributes) -> bytes:
     """An ExportMetricsServiceRequest. Each export counts for itself (delta temporality)."""
     by_name: dict[str, list[Point]] = {}
     for point in points:
@@ -85,7 +85,7 @@ def metrics(points: Sequence[Point], service: str) -> bytes:
         {
             "resourceMetrics": [
                 {
-                    "resource": _resource(service),
+                    "resource": {"attributes": _pairs(resource)},
                     "scopeMetrics": [
                         {
                             "scope": _scope(),
@@ -187,8 +187,9 @@ def _value(value: Value) -> dict[str, Any]:
             return {"stringValue": value}
 
 
-def _resource(service: str) -> dict[str, Any]:
-    return {"attributes": _pairs({"service.name": service, "service.version": __version__})}
+def resource_of(service: str, more: Attributes) -> Attributes:
+    """The attributes of a service. `more` may name another version of it."""
+    return {"service.version": __version__, **more, "service.name": service}
 
 
 def _scope() -> dict[str, str]:

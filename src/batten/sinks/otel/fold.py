@@ -15,7 +15,23 @@ from batten.contract.tracing import caller_of, identity_in, place_of, span_of, t
 from batten.sinks.bus.calls import TOOL_ERROR
 from batten.sinks.bus.correlation import correlation_of, span_attributes, surface_of
 from batten.sinks.contract import Message
-from batten.sinks.otel.encoding import CLIENT, Attributes, Point, Span, metrics, nanoseconds, traces
+from batten.sinks.otel.encoding import (
+    CLIENT,
+    Attributes,
+    Point,
+    Span,
+    metrics,
+    nanoseconds,
+    resource_of,
+    traces,
+)
+from batten.sinks.otel.measurements import (
+    CALL_DURATION,
+    RUN_DURATION,
+    RUNS,
+    TOKEN_USAGE,
+    TOOL_DURATION,
+)
 
 if TYPE_CHECKING:  # loaded with the first session
     from batten.sinks.otel.session_spans import SessionFold
@@ -55,8 +71,6 @@ TYPES = frozenset(
 )
 _PROVIDERS = {"google": "gcp.gemini", "openai-chat": "openai", "xai": "x_ai"}
 """Providers that the conventions call by another name."""
-_TOKENS = tuple(float(4**power) for power in range(14))
-_SECONDS = tuple(0.01 * 2**power for power in range(14))
 _MOST = 400
 """Spans of one message; a run with more is exported in several."""
 _MOST_OF_SESSION = 50
@@ -83,15 +97,20 @@ class OtelFold:
         *,
         has_traces: bool = True,
         has_metrics: bool = True,
+        resource: Attributes | None = None,
     ) -> None:
-        """`plane`: the service that coordination sessions are told of; empty for the same."""
+        """`plane`: the service that coordination sessions are told of; empty for the same.
+        `resource`: what else is said of it.
+        """
         self._run_id = run_id
-        self._service = service
+        self._resource = resource_of(service, resource or {})
         self._plane = plane or service
         self._has_traces = has_traces
         self._has_metrics = has_metrics
         self._trace_id = trace_of(run_id)
         self._trace_state = ""
+        self._is_sampled = True
+        """Whether the caller wants the spans of its trace."""
         self._root = span_of(run_id)
         self._parent = ""
         self._began_ns = 0
@@ -154,12 +173,12 @@ class OtelFold:
     def _messages(self, envelope: Envelope, *, is_last: bool) -> Iterator[Message]:
         """Spans turn by turn, so that a run can be watched; measurements when there are some."""
         spans, self._spans = self._spans, []
-        if spans and self._has_traces:
-            yield self._message(envelope, "traces", traces(spans, self._service))
+        if spans and self._has_traces and self._is_sampled:
+            yield self._message(envelope, "traces", traces(spans, self._resource))
         if self._points and (is_last or len(self._points) >= _MOST_POINTS):
             points, self._points = self._points, []
             if self._has_metrics:
-                yield self._message(envelope, "metrics", metrics(points, self._service))
+                yield self._message(envelope, "metrics", metrics(points, self._resource))
 
     def _message(self, envelope: Envelope, kind: str, body: bytes) -> Message:
         return Message(
@@ -177,6 +196,7 @@ class OtelFold:
         identity = identity_in(fact)
         place = place_of(self._run_id, fact)
         self._trace_id, self._parent = place.trace_id, place.span_id
+        self._is_sampled = place.is_sampled
         if caller_of(identity) is not None:
             self._trace_state = identity.get("tracestate", "")
         session = envelope.session_id or "unknown"
@@ -191,7 +211,7 @@ class OtelFold:
             from batten.sinks.otel.session_spans import SessionFold
 
             self._session = SessionFold()
-            self._service = self._plane
+            self._resource = {**self._resource, "service.name": self._plane}
             self._run = {"batten.run.kind": fact.kind}
             return
         self._run = {
@@ -278,47 +298,9 @@ class OtelFold:
             kind=CLIENT,
         )
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-            self._measure(
-                "gen_ai.client.token.usage",
-                "{token}",
-                "Tokens of a model call.",
-                _TOKENS,
-                float(count),
-                (start, at),
-                {**model, "gen_ai.token.type": kind},
-            )
-        self._measure(
-            "gen_ai.client.operation.duration",
-            "s",
-            "Duration of a model call.",
-            _SECONDS,
-            fact.duration_ms / 1000,
-            (start, at),
-            model,
-        )
-
-    def _measure(
-        self,
-        metric: str,
-        unit: str,
-        about: str,
-        bounds: tuple[float, ...] | None,
-        value: float,
-        times: tuple[int, int],
-        attributes: Attributes,
-    ) -> None:
-        self._points.append(
-            Point(
-                metric=metric,
-                unit=unit,
-                about=about,
-                bounds=bounds,
-                value=value,
-                start_ns=times[0],
-                end_ns=times[1],
-                attributes=attributes,
-            )
-        )
+            typed = {**model, "gen_ai.token.type": kind}
+            self._points.append(TOKEN_USAGE.point(float(count), (start, at), typed))
+        self._points.append(CALL_DURATION.point(fact.duration_ms / 1000, (start, at), model))
 
     def _end_turn(self, fact: facts.Fact, at: int) -> None:
         """End the current turn, if there is one: with its own fact or with the run."""
@@ -363,15 +345,7 @@ class OtelFold:
             kind=CLIENT,
             error=fact.code,
         )
-        self._measure(
-            "gen_ai.client.operation.duration",
-            "s",
-            "Duration of a model call.",
-            _SECONDS,
-            (at - start) / 1e9,
-            (start, at),
-            about,
-        )
+        self._points.append(CALL_DURATION.point((at - start) / 1e9, (start, at), about))
 
     def _end_call(self, fact: ToolEnded, at: int) -> None:
         begun = self._calls.pop(fact.tool_call_id, None)
@@ -402,15 +376,7 @@ class OtelFold:
             error=error,
         )
         named = {"gen_ai.tool.name": fact.tool_name, **({"error.type": error} if error else {})}
-        self._measure(
-            "batten.tool.duration",
-            "s",
-            "Duration of a tool call.",
-            _SECONDS,
-            fact.duration_ms / 1000,
-            (start, at),
-            named,
-        )
+        self._points.append(TOOL_DURATION.point(fact.duration_ms / 1000, (start, at), named))
 
     def _answered(
         self, fact: facts.ApprovalResolved | facts.ApprovalTimedOut | facts.RequestClosed, at: int
@@ -470,16 +436,8 @@ class OtelFold:
         self._events = []
         times = (self._began_ns or at, at)
         named: dict[str, Any] = {"batten.outcome": ending.outcome}
-        self._measure("batten.runs", "{run}", "Runs that ended.", None, 1.0, times, named)
-        self._measure(
-            "batten.run.duration",
-            "s",
-            "Duration of a run.",
-            _SECONDS,
-            (times[1] - times[0]) / 1e9,
-            times,
-            named,
-        )
+        self._points.append(RUNS.point(1.0, times, named))
+        self._points.append(RUN_DURATION.point((times[1] - times[0]) / 1e9, times, named))
 
 
 def _provider(name: str) -> str:

@@ -1,6 +1,7 @@
 """Posts exports to a collector, and reads from its answer whether to try again."""
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from batten.contract.errors import BattenError
 from batten.sinks.contract import ATTEMPT_S, Attempt, Message
 from batten.sinks.otel.encoding import joined
 from batten.sinks.otel.environment import OtelTarget
+from batten.sinks.otel.protobuf import read_partial, to_protobuf
 from batten.sinks.webhooks.transport import retry_after
 from batten.tools.outbound import Outbound
 
@@ -27,11 +29,16 @@ class OtelTransport:
 
     most = 128
 
-    def __init__(self, target: OtelTarget, headers: Mapping[str, str]) -> None:
+    def __init__(self, target: OtelTarget, headers: Mapping[str, Mapping[str, str]]) -> None:
         self._urls = {"traces": target.traces_url, "metrics": target.metrics_url}
         hosts = {urlsplit(url).hostname or "" for url in self._urls.values() if url}
         self._outbound = Outbound(hosts, keep_s=_KEEP_S)
-        self._headers = {**headers, "Content-Type": "application/json"}
+        self._headers = headers
+        """By the kind of export."""
+        self._timeouts = target.timeouts
+        self._as_protobuf = {
+            kind for kind, protocol in target.protocols.items() if protocol == "http/protobuf"
+        }
 
     async def send(self, message: Message) -> Attempt:
         return await self._post(message.type, message.body)
@@ -50,19 +57,21 @@ class OtelTransport:
         return [attempts[message.message_id] for message in messages]
 
     async def _post(self, kind: str, body: bytes) -> Attempt:
+        is_protobuf = kind in self._as_protobuf
+        type_ = "application/x-protobuf" if is_protobuf else "application/json"
         try:
             answer = await self._outbound.send(
                 "POST",
                 self._urls[kind],
-                headers=self._headers,
-                body=body,
-                deadline_s=ATTEMPT_S,
+                headers={**self._headers.get(kind, {}), "Content-Type": type_},
+                body=to_protobuf(body) if is_protobuf else body,
+                deadline_s=self._timeouts.get(kind, ATTEMPT_S),
                 max_bytes=_LARGEST_ANSWER,
             )
         except BattenError as error:
             return Attempt(result="retry", problem=str(error)[:500])
         if _is_good(answer.status):
-            if rejected := _rejected(answer.body):
+            if rejected := (_rejected_part if is_protobuf else _rejected)(answer.body):
                 _log.warning("the collector rejected a part: %s", rejected)
                 return Attempt(result="refused", status=answer.status, problem=rejected)
             return Attempt(result="delivered", status=answer.status)
@@ -70,7 +79,7 @@ class OtelTransport:
             result="retry" if answer.status in _AGAIN else "refused",
             status=answer.status,
             problem=f"the collector answered {answer.status} {answer.reason}"[:500],
-            retry_after_s=retry_after(answer.headers.get("retry-after", "")),
+            retry_after_s=retry_after(answer.headers.get("retry-after", ""), time.time()),
         )
 
     async def aclose(self) -> None:
@@ -119,3 +128,9 @@ def _rejected(body: bytes) -> str:
     if all(str(count) == "0" for count in counts):
         return ""
     return f"rejected: {partial.error_message or 'no reason given'}"[:500]
+
+
+def _rejected_part(body: bytes) -> str:
+    """The same of an answer in protobuf."""
+    count, why = read_partial(body)
+    return f"rejected: {why or 'no reason given'}"[:500] if count else ""

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.ids import is_ulid, to_uuid
+from batten.contract.ids import SessionId, is_ulid, session_stream, to_uuid
 from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.macp.redaction import redact
 from batten.sinks.contract import Message
@@ -172,7 +172,7 @@ class WebhookFold:
         message_id = f"{envelope.event_id}.{event}"
         body: dict[str, Any] = {
             "event": event,
-            "runId": shown_run_id(envelope.run_id),
+            "runId": _run_id(envelope),
             "status": self._status,
             "timestamp": envelope.occurred_at,
             "journalId": envelope.run_id,
@@ -197,8 +197,11 @@ class WebhookFold:
         )
 
 
-def shown_run_id(run_id: str) -> str:
-    """A run's id as the control plane spells it; that of a session's own stream stays."""
+def _run_id(envelope: Envelope) -> str | None:
+    """The run's id as the control plane spells it; None for what a session has, and no run."""
+    session, run_id = envelope.session_id, envelope.run_id
+    if session and run_id == session_stream(SessionId(session)):
+        return None
     return to_uuid(run_id) if is_ulid(run_id) else run_id
 
 

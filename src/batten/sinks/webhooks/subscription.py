@@ -1,6 +1,7 @@
 """Subscriptions: who is told what, and the secrets that sign it. Secrets are stored sealed."""
 
 import base64
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import CallerError, NotFound
+from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.ids import Minter
 from batten.contract.outcomes import Outcome
+from batten.journal.sqlite.database import Database
 from batten.redact.seal import SealKey
 from batten.sinks.store import SinkStore
 from batten.tools.outbound import check_url
@@ -39,6 +41,7 @@ _MOST = 100
 _LONGEST_SECRET = 255
 _LONGEST_URL = 2048
 _MADE = "whsec_"
+_log = logging.getLogger("batten.sinks")
 _SECRET = re.compile(r"[\x21-\x7e]+")
 
 
@@ -104,7 +107,8 @@ class Subscriptions:
         """
         if wanted.url is UNSET:
             raise CallerError("a webhook needs `url`")
-        if len(self.all()) >= _MOST:
+        [(count,)] = self._store.all("SELECT count(*) FROM webhooks")
+        if count >= _MOST:
             raise CallerError(f"there are {_MOST} webhooks already; delete one first")
         secret = new_secret() if wanted.secret is UNSET else wanted.secret
         now = timestamp()
@@ -114,13 +118,23 @@ class Subscriptions:
         made = self._changed(blank, replace(wanted, secret=secret))
         # First the cursor: a reader that sees the subscription must not choose one.
         self._store.add(sink_name(made.id), position)
-        self._write(made)
+        with self._store.writing(durable=True) as db:
+            self._put(db, made)
         return made, secret
 
     def change(self, subscription_id: str, wanted: Change) -> Subscription:
-        """A new secret signs at once; the old one signs too for a day."""
-        made = replace(self._changed(self.find(subscription_id), wanted), updated_at=timestamp())
-        self._write(made)
+        """A new secret signs at once; the old one signs too for a day. What is the same already
+        counts as no change.
+
+        One transaction: two changes at once, in two processes, are both kept.
+        """
+        with self._store.writing(durable=True) as db:
+            before = self.find(subscription_id)
+            made = self._changed(before, wanted)
+            if made == before:
+                return before
+            made = replace(made, updated_at=timestamp())
+            self._put(db, made)
         return made
 
     def _changed(self, before: Subscription, wanted: Change) -> Subscription:
@@ -154,25 +168,33 @@ class Subscriptions:
         return found
 
     def find(self, subscription_id: str) -> Subscription:
-        for one in self.all():
-            if one.id == subscription_id:
-                return one
-        raise NotFound(f"there is no webhook {subscription_id}")
+        """Raises `Refused` for one that another key sealed."""
+        rows = self._store.all("SELECT body FROM webhooks WHERE id = ?", (subscription_id,))
+        if not rows:
+            raise NotFound(f"there is no webhook {subscription_id}")
+        return self._read(subscription_id, rows[0][0])
 
-    def all(self) -> list[Subscription]:
-        rows = self._store.all("SELECT id, body FROM webhooks ORDER BY id")
-        return [self._read(number, body) for number, body in rows]
+    def all(self, *, notes: bool = False) -> list[Subscription]:
+        """Those that can be read: without a secret nothing is sent. `notes`: store why others
+        cannot, for `batten sinks list`.
+        """
+        found: list[Subscription] = []
+        for number, body in self._store.all("SELECT id, body FROM webhooks ORDER BY id"):
+            try:
+                found.append(self._read(number, body))
+            except Refused as error:
+                problem = f"{error}: put that file back, or delete the webhook"
+                if notes and self._store.trouble(sink_name(number), problem):
+                    _log.warning("webhook %s: %s", number, problem)
+        return found
 
     def _read(self, number: str, body: bytes) -> Subscription:
         plain = SealKey.find(self._home).unseal(body, number.encode())
         return msgspec.json.decode(plain, type=Subscription)
 
-    def _write(self, made: Subscription) -> None:
+    def _put(self, db: Database, made: Subscription) -> None:
         sealed = SealKey.load(self._home).seal(msgspec.json.encode(made), made.id.encode())
-        with self._store.writing(durable=True) as db:
-            db.execute(
-                "INSERT OR REPLACE INTO webhooks (id, body) VALUES (?, ?)", (made.id, sealed)
-            )
+        db.execute("INSERT OR REPLACE INTO webhooks (id, body) VALUES (?, ?)", (made.id, sealed))
 
 
 def new_secret() -> str:

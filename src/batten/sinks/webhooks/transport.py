@@ -1,20 +1,21 @@
 """Sends one message as an HTTP request: public addresses only, no redirects, a deadline.
 
 A name is resolved once for each attempt, and the connection uses the address that was checked.
+The status decides; a body that is slow, endless or broken does not make a receiver be told again.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from email.utils import parsedate_to_datetime
 
 from batten.contract.errors import BattenError, Refused
+from batten.sinks.backoff import LONGEST_WAIT_S
 from batten.sinks.contract import ATTEMPT_S, Attempt, Message
 from batten.sinks.webhooks.signing import signature_headers
 from batten.sinks.webhooks.subscription import Subscription
 from batten.tools.outbound import REDIRECTS, Outbound
 
 _GONE = 410
-_LARGEST_ANSWER = 16 * 1024
-_LONGEST_WAIT_S = 86_400.0
 _log = logging.getLogger("batten.sinks")
 
 
@@ -47,8 +48,8 @@ class WebhookTransport:
                 headers=headers,
                 body=message.body,
                 deadline_s=self._timeout_s,
-                max_bytes=_LARGEST_ANSWER,
                 follow=False,
+                wants_body=False,
             )
         except Refused as error:
             problem = _said(error)
@@ -66,16 +67,24 @@ class WebhookTransport:
             result="refused" if answer.status == _GONE else "retry",
             status=answer.status,
             problem=problem[:500],
-            retry_after_s=retry_after(answer.headers.get("retry-after", "")),
+            retry_after_s=retry_after(answer.headers.get("retry-after", ""), self._now()),
         )
 
     async def aclose(self) -> None:
         """Every attempt has a connection of its own."""
 
 
-def retry_after(value: str) -> float | None:
-    """The seconds of a `Retry-After` header, at most a day; dates are ignored."""
-    return min(float(value), _LONGEST_WAIT_S) if value.isascii() and value.isdigit() else None
+def retry_after(value: str, now: float) -> float | None:
+    """The seconds of a `Retry-After` header, a number or a date, at most a day."""
+    if value.isascii() and value.isdigit():
+        return min(float(value), LONGEST_WAIT_S)
+    if not value:
+        return None
+    try:
+        then = parsedate_to_datetime(value)
+        return min(max(0.0, then.timestamp() - now), LONGEST_WAIT_S)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _said(error: Refused) -> str:

@@ -1,7 +1,6 @@
 """Rows for approvals: the questions that the runs of a task wait for."""
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from batten.contract.errors import Conflict
 from batten.control.approvals import (
@@ -21,7 +20,6 @@ from batten.protocols.hecate.approvals import (
     approval_status,
     grants,
 )
-from batten.protocols.hecate.traces import span_of
 from batten.serve.http.errors import HttpError
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.tasks import TASK
@@ -31,9 +29,8 @@ _APPROVALS = f"{TASK}/approvals"
 
 
 async def _object(service: Service, asking: Asking) -> Approval:
-    shown = approval_object(asking.row, asking.run.task_id, asking.asked)
     run = await service.run_object(asking.run)
-    return replace(shown, trace_id=run.trace_id, span_id=span_of(shown.id))
+    return approval_object(asking.row, asking.run.task_id, asking.asked, run.trace_id)
 
 
 async def list_approvals(call: Call) -> ApprovalList:

@@ -24,7 +24,7 @@ from batten.serve.http.fanout import Fanout
 from batten.serve.http.kept import Kept, size_of
 from batten.serve.http.table import Call, Reply
 from batten.serve.http.waits import Waits
-from batten.session.history import envelopes_of, prompts_of
+from batten.session.history import envelopes_of, prompts_of, runs_of
 
 _MIB = 1 << 20
 _LARGEST_VIEW = 128 << 10
@@ -55,7 +55,7 @@ class Service:
         self.fanout = fanout
         self.count_workers = count_workers
         self.waits = waits or Waits()
-        self.gating = Gating(tasks)
+        self.gating = Gating(tasks, count_workers)
         self.patches = Patches(tasks)
         self.artifacts = Artifacts(tasks, self.patches)
         self.retention = retention
@@ -170,17 +170,20 @@ class Service:
         return task_object(session, asked, None, TaskDetails())
 
     async def task_object(self, session: SessionRow) -> Task:
-        rows = await prompts_of(self.journal, session.session_id)
+        every = await runs_of(self.journal, session.session_id)
+        rows = [row for row in every if row.parent_run_id is None]
         runs = [await self.run_object(row, number) for number, row in enumerate(rows, 1)]
+        children = [await self.run_object(row) for row in every if row.parent_run_id is not None]
         details = TaskDetails()
         if runs:
             details = TaskDetails(
                 pending_approval_count=await self._pending(rows[-1]),
                 run_count=len(runs),
                 step_count=_sum(run.step_count for run in runs),
-                artifact_count=_sum(run.artifact_count for run in runs),
-                total_cost_micros_usd=sum(row.cost_micros_usd for row in rows),
-                started_at=runs[0].started_at,
+                artifact_count=_sum(run.artifact_count for run in [*runs, *children]),
+                total_cost_micros_usd=sum(row.cost_micros_usd for row in every),
+                cost_unknown=any(row.cost_unknown for row in every),
+                started_at=_first_start(runs),
                 last_error=runs[-1].last_error,
                 root_trace_id=runs[0].trace_id,
                 latest_trace_id=runs[-1].trace_id,
@@ -235,5 +238,22 @@ class _Folding(Struct, eq=False):
     read: int = 0
 
 
-def _sum(counts: Iterable[int | UnsetType]) -> int:
-    return sum(count for count in counts if count is not UNSET)
+def _first_start(runs: Iterable[Run]) -> str:
+    """When a task began to be executed; a run that was cancelled in the queue never was.
+
+    Empty if nobody knows, because the run with the first start was pruned.
+    """
+    for run in runs:
+        if run.started_at or run.step_count is UNSET:
+            return run.started_at
+    return ""
+
+
+def _sum(counts: Iterable[int | UnsetType]) -> int | UnsetType:
+    """The sum; none if a run was pruned, in which nothing can be counted."""
+    total = 0
+    for count in counts:
+        if count is UNSET:
+            return UNSET
+        total += count
+    return total

@@ -11,7 +11,14 @@ from batten.journal.contract import RunRow, Stored
 from batten.protocols.hecate import cursors
 from batten.protocols.hecate.events import StateQuery
 from batten.protocols.hecate.runs import PageQuery
-from batten.protocols.hecate.snapshots import MOST, last_frames, snapshot_frame, snapshot_of
+from batten.protocols.hecate.snapshots import (
+    MOST,
+    Snapshot,
+    last_frames,
+    snapshot_frame,
+    snapshot_of,
+    with_task_cost,
+)
 from batten.protocols.hecate.steps import StepList, StepReply
 from batten.protocols.hecate.streams import KEEP_ALIVE
 from batten.protocols.hecate.view import RunView
@@ -67,16 +74,20 @@ async def _frames(service: Service, row: RunRow, after: int) -> AsyncGenerator[b
     view = RunView(MOST)
     details = await service.details_of(row)
     journal, shows = service.journal, False
+    turned: Snapshot | None = None
     turns_after = after if after >= 0 else row.next_sequence - 1
     async with aclosing(journal.follow(row.run_id, after=row.base_sequence - 1)) as pages:
         async for page in pages:
             frames: list[bytes] = []
             for stored in page:
-                view.take(decode(stored.body))
+                envelope = decode(stored.body)
+                view.take(envelope)
+                if turned is not None:
+                    frames.append(snapshot_frame(with_task_cost(turned, envelope.data)))
+                    turned = None
                 shows = shows or (stored.sequence > after and stored.type not in _SILENT)
                 if stored.type == TurnCompleted.TYPE and stored.sequence > turns_after:
-                    frames.append(snapshot_frame(snapshot_of(view, row, details)))
-                    shows = False
+                    turned, shows = snapshot_of(view, row, details), False
             if _is_behind(row, page):
                 if frames:
                     yield b"".join(frames)

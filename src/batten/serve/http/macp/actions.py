@@ -1,21 +1,24 @@
 """The rows that change runs: cancel, suspend, resume, archive, delete, rebuild; one or many."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batten.contract.errors import BattenError, CallerError, Conflict
+from batten.contract.errors import BattenError, CallerError, Conflict, JournalError
 from batten.contract.facts import MacpRunArchived
 from batten.control.described.suspending import Wanted, change
 from batten.journal.contract import RunRow
 from batten.protocols.macp.ids import run_uuid
-from batten.serve.http.errors import HttpError
 from batten.serve.http.macp.runs import journal_run, run_id_of
+from batten.serve.http.macp.runtime import refusing
 from batten.serve.http.macp.service import RunService
 from batten.serve.http.table import Call, Reply, Route
 from batten.session.history import prompts_of
+from batten.sinks.audit.noting import Noted
 
 if TYPE_CHECKING:  # loaded with the first request
     from batten.protocols.macp.records import RunRecord
@@ -25,6 +28,8 @@ MOST_AT_ONCE = 200
 _SIDE_BY_SIDE = 16
 _BATCH_REASON = "batch cancel"
 _BATCH_S = 300.0
+_UNREACHED = ("RUNTIME_UNAVAILABLE", "RUNTIME_TIMEOUT", "CIRCUIT_BREAKER_OPEN")
+_log = logging.getLogger("batten.runs")
 
 
 class ReasonBody(Struct, frozen=True, kw_only=True):
@@ -47,7 +52,7 @@ class BatchItem(Struct, frozen=True, kw_only=True, rename="camel"):
 async def _row(service: RunService, run_id: str) -> RunRow:
     row = await service.journal.run(run_id)
     if row is None or row.kind == "session":
-        from batten.control.views.views import not_found
+        from batten.control.views.run_events import not_found
 
         raise not_found(run_id)
     return row
@@ -61,10 +66,11 @@ async def _cancel(call: Call, run_id: str, reason: str) -> "RunRecord":
     service: RunService = call.service
     row = await _row(service, run_id)
     if row.outcome is None:
-        await service.cancelling.cancel(row, by=call.principal.name, reason=reason)
-        record = await service.views.record(run_id)
-        if record.status not in ("completed", "failed"):  # else another ending came first
-            _record(call, "run.cancelled", run_id, reason=reason)
+        with refusing(), _noted(call, "run.cancelled", run_id, reason=reason) as note:
+            await service.cancelling.cancel(row, by=call.principal.name, reason=reason)
+            record = await service.views.record(run_id)
+            # Another ending may have come first.
+            note.is_done = record.status not in ("completed", "failed")
         return record
     return await service.views.record(run_id)
 
@@ -86,7 +92,7 @@ async def _change(call: Call, wanted: Wanted) -> "RunRecord":
     record = await service.views.record(run_id)
     row = await _row(service, run_id)
     reason = service.tasks.redactor.authored.text(call.body.reason or "")
-    try:
+    with refusing(), _noted(call, _AUDITED[wanted], run_id, reason=reason) as note:
         await change(
             service.journal,
             service.runtime,
@@ -96,11 +102,7 @@ async def _change(call: Call, wanted: Wanted) -> "RunRecord":
             by=call.principal.name,
             reason=reason,
         )
-    except TimeoutError as error:
-        message = "the runtime did not answer in time"
-        raise HttpError("RUNTIME_TIMEOUT", message, status=504) from error
-    if record.status != wanted:
-        _record(call, _AUDITED[wanted], run_id, reason=reason)
+        note.is_done = record.status != wanted
     return await service.views.record(run_id)
 
 
@@ -158,6 +160,20 @@ async def rebuild(call: Call) -> "ProjectedState":
 def _record(call: Call, action: str, run_id: str, **details: Any) -> None:
     service: RunService = call.service
     service.recorder.record(call, action, "run", run_uuid(run_id), **details)
+
+
+@contextmanager
+def _noted(call: Call, action: str, run_id: str, **details: Any) -> Generator[Noted]:
+    """Record what the body does to a run. It is done also where the log cannot be written."""
+    service: RunService = call.service
+    with ExitStack() as stack:
+        try:
+            noted = service.recorder.noted(call, action, "run", run_uuid(run_id), **details)
+            note = stack.enter_context(noted)
+        except JournalError as error:
+            _log.warning("%s is not in the audit log: %s", action, error)
+            note = Noted()
+        yield note
 
 
 async def cancel_all(call: Call) -> list[BatchItem]:
@@ -236,21 +252,21 @@ ROUTES: tuple[Route, ...] = (
         "Cancel a run: by its initiator's callback, by delegation, or an agent's directly",
         ReasonBody,
         timeout_s=60.0,
-        errors=("provider_error", "runtime_not_ready"),
+        errors=("provider_error", *_UNREACHED),
     ),
     _action(
         "suspend",
         suspend,
         "Suspend the session of a running run",
         ReasonBody,
-        errors=("conflict", "runtime_not_ready"),
+        errors=("INVALID_STATE_TRANSITION", "CONFLICT", *_UNREACHED),
     ),
     _action(
         "resume",
         resume,
         "Resume the session of a suspended run",
         ReasonBody,
-        errors=("conflict", "runtime_not_ready"),
+        errors=("INVALID_STATE_TRANSITION", "CONFLICT", *_UNREACHED),
     ),
     _action("archive", archive, "Leave a run out of lists, unless they ask for archived ones"),
     _action("projection/rebuild", rebuild, "Fold the views of a run anew", timeout_s=120.0),

@@ -3,10 +3,17 @@
 from batten.contract.errors import BattenError
 from batten.contract.tracing import parse_traceparent, trace_of, tracestate_of
 from batten.control.described.creation import Asker, Made, is_elsewhere
-from batten.control.described.runtimes import RuntimeProfile, profile_of_home, unavailable
+from batten.control.described.runtimes import (
+    RuntimeProfile,
+    profile_of_home,
+    unavailable,
+    unsupported_mode,
+)
+from batten.coordination.session import MAX_TTL_MS
 from batten.protocols.macp.descriptor import (
     CloneRun,
     Created,
+    DescribedSession,
     RunDescriptor,
     Validated,
     ValidatedRuntime,
@@ -61,14 +68,44 @@ async def validate(call: Call) -> Validated:
                 reachable=True, supported_modes=modes, capabilities=profile.capabilities
             )
             if modes and mode not in modes:
-                known = ", ".join(modes)
-                errors.append(f"Runtime does not support mode '{mode}'. Supported: {known}")
+                errors.append(unsupported_mode(mode, modes))
+            warnings += _refusals(descriptor.session)
+            warnings += await _policy_refusals(service, descriptor)
     return Validated(valid=not errors, errors=errors, warnings=warnings, runtime=runtime)
+
+
+def _refusals(session: DescribedSession) -> list[str]:
+    """Why no runtime would open the session as it is described: its initiator may differ."""
+    found: list[str] = []
+    if session.ttl_ms > MAX_TTL_MS:
+        found.append(f"Runtimes refuse a session with a ttlMs above {MAX_TTL_MS}")
+    names = [one.id for one in session.participants]
+    if len(set(names)) < len(names):
+        found.append("Runtimes refuse a session that names a participant twice")
+    return found
+
+
+async def _policy_refusals(service: RunService, descriptor: RunDescriptor) -> list[str]:
+    """Why the runtime would refuse the session's policy, as its registry is now."""
+    session, settings = descriptor.session, service.settings
+    name = session.policy_version or ""
+    is_linked = is_elsewhere(descriptor, settings) == bool(settings.runtime_address)
+    if not name or not is_linked:
+        return []
+    try:
+        policy = await service.observer.link.probe("GetPolicy", lambda client: client.policy(name))
+    except BattenError as error:
+        if error.code != "NOT_FOUND":
+            return []
+        return [f"Runtime has no policy '{name}' (UNKNOWN_POLICY_VERSION)"]
+    if policy.mode in ("*", session.mode_name):
+        return []
+    return [f"Policy '{name}' is for mode '{policy.mode}' (INVALID_POLICY_DEFINITION)"]
 
 
 async def _profile(service: RunService, descriptor: RunDescriptor) -> RuntimeProfile:
     if not is_elsewhere(descriptor, service.settings):
-        return profile_of_home(service.registries, is_running=service.has_runtime())
+        return profile_of_home(service.registries, service.watch.hosted.fault)
     if service.runtime is None:
         raise unavailable(service.settings.runtime_address)
     return await service.runtime.profile()

@@ -44,18 +44,14 @@ async def overview(call: Call) -> Reply:
 
 
 async def _health(service: RunService) -> bytes:
-    """Of the runtime elsewhere as it was a moment ago: asking it takes longer than all the rest."""
+    """Of a runtime elsewhere as it was a moment ago: asking it takes longer than all the rest."""
     from batten.control.observer.link import RuntimeHealth
 
-    kind = service.settings.runtime_kind
-    if service.settings.runtime_address:
-        told = await service.runtime_health()
-        health = RuntimeHealth(told.ok, told.runtime_kind, told.detail)
-    elif service.has_runtime():
-        health = RuntimeHealth(True, kind, "beside this service")
-    else:
-        health = RuntimeHealth(False, "none", "this service has no runtime")
-    return msgspec.json.encode(health)
+    told = await service.watch.runtime()
+    has_runtime = told.runtime_kind != "none"
+    return msgspec.json.encode(
+        RuntimeHealth(told.ok and has_runtime, told.runtime_kind, told.detail)
+    )
 
 
 def _query(asked: OverviewParameters) -> "Query":

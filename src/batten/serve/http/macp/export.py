@@ -158,6 +158,7 @@ class _Parts:
 
     async def _raw(self) -> AsyncGenerator[list[bytes], None]:
         """Pages of encoded raw events."""
+        from batten.control.views.run_events import check_there
         from batten.protocols.macp.exporting import raw_event
 
         left = self._asked.event_limit if self._asked.include_raw else 0
@@ -167,6 +168,7 @@ class _Parts:
             size = min(left, _PAGE)
             page = await self._service.journal.read(self._run_id, after=after, limit=size)
             if not page:
+                await check_there(self._service.journal, self._run_id)
                 return
             after, left = page[-1].sequence, left - len(page)
             yield [_encode(raw_event(decode(one.body), trace, known.redact)) for one in page]

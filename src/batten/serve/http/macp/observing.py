@@ -34,6 +34,7 @@ class Observing:
                 settings.runtime_circuit_breaker_reset_ms / 1000,
             ),
             settings.runtime_kind,
+            why_none=partial(_why_none, hosted),
         )
 
     @property
@@ -83,6 +84,12 @@ class Observing:
             keeping, self.link, self._settings, lease_s=lease_seconds(environ)
         )
         await self._observer.run()
+
+
+def _why_none(hosted: HostedRuntime) -> str:
+    if hosted.is_wanted:
+        return f"{hosted.fault}: try again in a moment"
+    return f"{hosted.fault}: start it with --runtime-bind, or name one with RUNTIME_ADDRESS"
 
 
 def _connect(

@@ -45,7 +45,6 @@ class ControlPlane:
             opener.journal, opener.home, self.settings, tasks, fanout, self._observer, telling
         )
         self.runs.callback_hosts = callback_hosts
-        self.runs.has_runtime = lambda: bool(hosted.address)
         self.runs.watch.hosted = hosted
         tasks.on_removed = self.runs.forget
         keeping = DataRetention(opener.home, self.settings, telling)

@@ -1,6 +1,7 @@
 """Rows that ask the runtime: what it is, what it can do, and the policies it keeps."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -45,13 +46,20 @@ class PolicyParameters(Struct, frozen=True):
     """Only policies for this mode."""
 
 
-async def asked(service: RunService, name: str, ask: Callable[[RuntimeClient], Awaitable[T]]) -> T:
-    """Ask the runtime; its refusal becomes the answer, with the gRPC status as metadata."""
+@contextmanager
+def refusing() -> Generator[None]:
+    """The refusal of a runtime becomes the answer, with the gRPC status as metadata."""
     try:
-        return await service.observer.link.call(name, ask)
+        yield
     except RuntimeFault as fault:
         fields = {"metadata": {"grpcCode": fault.grpc_code}}
         raise HttpError(fault.code, fault.message, fields=fields) from fault
+
+
+async def asked(service: RunService, name: str, ask: Callable[[RuntimeClient], Awaitable[T]]) -> T:
+    """Ask the runtime."""
+    with refusing():
+        return await service.observer.link.call(name, ask)
 
 
 async def manifest(call: Call) -> "Manifest":
@@ -92,27 +100,46 @@ async def register_policy(call: Call) -> Reply:
         rules=body.rules if not service.settings.runtime_address else _spelled(body.rules),
         schema_version=body.schema_version,
     )
-    verdict = await asked(service, "RegisterPolicy", lambda client: client.register_policy(policy))
+    verdict = await _changed(
+        call,
+        "RegisterPolicy",
+        lambda client: client.register_policy(policy),
+        action="policy.registered",
+        policy_id=body.policy_id,
+        mode=body.mode,
+    )
     if not verdict.ok and _INVALID in verdict.error:
         raise CallerError(verdict.error, code=_INVALID)
-    if verdict.ok:
-        _record(call, "policy.registered", body.policy_id, mode=body.mode)
     return Reply(verdict, status=201)
 
 
 async def unregister_policy(call: Call) -> Verdict:
     policy_id = call.params["policyId"]
-    verdict = await asked(
-        call.service, "UnregisterPolicy", lambda client: client.unregister_policy(policy_id)
+    return await _changed(
+        call,
+        "UnregisterPolicy",
+        lambda client: client.unregister_policy(policy_id),
+        action="policy.unregistered",
+        policy_id=policy_id,
     )
-    if verdict.ok:
-        _record(call, "policy.unregistered", policy_id)
-    return verdict
 
 
-def _record(call: Call, action: str, policy_id: str, **details: Any) -> None:
+async def _changed(
+    call: Call,
+    name: str,
+    ask: Callable[[RuntimeClient], Awaitable[Verdict]],
+    *,
+    action: str,
+    policy_id: str,
+    **details: Any,
+) -> Verdict:
+    """Ask the runtime for a change of its policies, and record it."""
     service: RunService = call.service
-    service.recorder.record(call, action, "policy", policy_id, **details)
+    noted = service.recorder.noted(call, action, "policy", policy_id, **details)
+    with refusing(), noted as note:
+        verdict = await service.observer.link.call(name, ask)
+        note.is_done = verdict.ok
+    return verdict
 
 
 def check_policy(policy: NewPolicy) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -17,7 +15,7 @@ from batten.journal.contract import Journal
 from batten.serve.http.answers import Answers, CurrentVersion
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.macp.observing import Observing
-from batten.serve.http.plane_watch import PlaneWatch, RuntimeState
+from batten.serve.http.plane_watch import PlaneWatch
 from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:  # loaded with the first request
 _FILE = "views.db"
 _PAUSE_S = 1.0
 _SWEEP_S = 60.0
-_HEALTH_S = 1.0
 _MIB = 1 << 20
 _log = logging.getLogger("batten.views")
 
@@ -72,13 +69,8 @@ class RunService:
         self._cancelling: Cancelling | None = None
         self.callback_hosts: tuple[str, ...] = ()
         """Hosts and ranges that callbacks may be at although they are not public."""
-        self.has_runtime: Callable[[], bool] = bool
-        """Whether the runtime of this home runs beside the service."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._wanted = asyncio.Event()
-        self._asking_health = asyncio.Lock()
-        self._health: RuntimeState | None = None
-        self._health_at = 0.0
 
     @property
     def views(self) -> "Views":
@@ -94,14 +86,6 @@ class RunService:
     def turn(self, run_id: str) -> asyncio.Lock:
         """Held by whoever archives or deletes the run: of several at once one does it."""
         return self._turns.setdefault(run_id, asyncio.Lock())
-
-    async def runtime_health(self) -> RuntimeState:
-        """How the runtime elsewhere is, asked at most once a second."""
-        async with self._asking_health:
-            if self._health is None or time.monotonic() - self._health_at > _HEALTH_S:
-                self._health = await self.watch.runtime()
-                self._health_at = time.monotonic()
-            return self._health
 
     @property
     def described(self) -> "DescribedRuns":

@@ -17,6 +17,7 @@ from batten.protocols.maestro.connection import problem
 from batten.protocols.maestro.hosted import CreateAsk
 from batten.protocols.maestro.incoming import Init
 from batten.protocols.maestro.registry import REFUSED_ON_ENTRY
+from batten.protocols.maestro.roster import NO_CONNECTION
 from batten.runner.drain import Drained
 from batten.runner.request import DrainRequest
 from batten.runner.runner import Runner
@@ -33,8 +34,9 @@ _SWEEP_S = 60.0
 _WAKE_S = 20.0
 """How long a drain waits for a session that is being opened."""
 
-Make = Callable[[Open, int], Runtime]
-"""A runtime for a session that is not open yet, with messages from a cursor on."""
+Make = Callable[[Open, int, Init | None], Runtime]
+"""A runtime for a session that is not open yet, with messages from a cursor on, and the last `init`
+of its clients."""
 
 
 class _Hosted(Struct, frozen=True):
@@ -73,6 +75,8 @@ class RunnerService:
         self._opening = asyncio.Lock()
         self._cursor = 0
         """Of the last message of runtimes before."""
+        self._last_init: Init | None = None
+        """Of the clients of runtimes before."""
         self._is_asleep = False
         """The session was closed because it was idle."""
         self._stored_id = ""
@@ -121,6 +125,8 @@ class RunnerService:
             self._check_owned(ask)
             if self._hosted is not None and self._hosted.runtime.is_live:
                 return self._hosted.runtime, False
+            if ask.connection_id is not None:  # it has none yet, and must not be bound to nobody
+                raise NotFound(NO_CONNECTION, code="stale_connection")
             return await self._open(await self._choice(ask)), True
 
     def runtime(self, session_id: str) -> Runtime:
@@ -200,6 +206,7 @@ class RunnerService:
         hosted, self._hosted = self._hosted, None
         if hosted is not None:
             self._cursor = hosted.runtime.cursor
+            self._last_init = hosted.runtime.last_init
             await hosted.close(reason)
 
     def _check_owned(self, ask: CreateAsk) -> None:
@@ -240,13 +247,15 @@ class RunnerService:
             session_id=session_id,
             name=name or session_id,
             exists=exists,
+            again=exists and session_id == self._stored_id,
             model=ask.model or "",
             init=Init(thinking_level=ask.thinking_level, approval_mode=ask.approval_mode),
         )
 
     async def _open(self, opening: Open) -> Runtime:
         await self._close()  # a session that failed or was shut down
-        runtime = self._make(opening, self._cursor)
+        cursor = self._cursor or (_beyond_any_cursor() if opening.exists else 0)
+        runtime = self._make(opening, cursor, self._last_init)
         await self._host(runtime)
         self.runner.bound, self._stored_id = opening.name, opening.session_id
         self._is_asleep = False
@@ -271,3 +280,12 @@ class RunnerService:
                 raise HttpError("invalid_config", str(error)) from error
             raise
         self._hosted = hosted
+
+
+def _beyond_any_cursor() -> int:
+    """Where the cursors of a session go on that another process served.
+
+    Which it had used is not known. The milliseconds of the clock are more than that: nobody says a
+    thousand messages a second for all of a session's life.
+    """
+    return int(time.time() * 1000)

@@ -130,8 +130,7 @@ async def send(call: Call) -> Sent:
     except Refused as error:
         # Its code says why, and not which status it has.
         raise HttpError("refused", str(error)) from error
-    cursor = before if runtime.is_shut else runtime.state().cursor
-    return Sent(cursor=cursor, published_messages=cursor - before)
+    return Sent(cursor=runtime.cursor, published_messages=runtime.cursor - before)
 
 
 async def events(call: Call) -> Stream:
@@ -319,6 +318,7 @@ ROUTES = (
             "Carry out a message of the client",
             body=dict[str, Any],
             body_type=_MESSAGE,
+            replaces_lone=True,
             headers=(_ROLE, _CONNECTION, _SUBSCRIPTION),
             reply=Sent,
             errors=(*_NOT_FOUND, *_CLOSED, *_LEASE, "refused"),

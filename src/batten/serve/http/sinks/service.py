@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager
 from typing import Any
 
 from batten.contract.errors import BattenError
+from batten.control.observer.contract import RuntimeFault
 from batten.journal.contract import Journal
 from batten.redact.redactor import Redactor
 from batten.serve.http.table import Call
 from batten.sinks.audit.log import AuditLog
+from batten.sinks.audit.noting import Noted, noted, was_refused
 from batten.sinks.store import SinkStore
 from batten.sinks.webhooks.subscription import Subscriptions, sink_name
 
@@ -46,16 +49,34 @@ class SinkService:
         self, call: Call, action: str, resource: str, resource_id: str, **details: Any
     ) -> None:
         """Record what a caller did, without the secrets that it named."""
-        clean: dict[str, Any] = self._redactor.value(details)[0]
         self.audit.append(
-            actor=call.principal.name,
-            actor_type="key" if call.principal.key_id else "local",
+            **self._said(call, details),
             action=action,
             resource=resource,
             resource_id=self._redactor.authored.text(resource_id),
-            details=clean,
-            request_id=call.request_id,
         )
+
+    def noted(
+        self, call: Call, action: str, resource: str, resource_id: str, **details: Any
+    ) -> AbstractContextManager[Noted]:
+        """Record what a caller does elsewhere, also if this process is killed meanwhile."""
+        return noted(
+            self.audit,
+            _refuses,
+            **self._said(call, details),
+            action=action,
+            resource=resource,
+            resource_id=self._redactor.authored.text(resource_id),
+        )
+
+    def _said(self, call: Call, details: dict[str, Any]) -> dict[str, Any]:
+        clean: dict[str, Any] = self._redactor.value(details)[0]
+        return {
+            "actor": call.principal.name,
+            "actor_type": "key" if call.principal.key_id else "local",
+            "details": clean,
+            "request_id": call.request_id,
+        }
 
     async def record_removal(self, call: Call, action: str, resource: str, name: str) -> None:
         """Record a removal before it is done, and first what the removed facts tell."""
@@ -100,3 +121,10 @@ class SinkService:
             self._store.close()
         if self._audit is not None:
             self._audit.close()
+
+
+def _refuses(error: BaseException) -> bool:
+    """Whether an error says that nothing was done; a runtime that fell silent may have done it."""
+    if isinstance(error, RuntimeFault):
+        return not error.may_be_done
+    return was_refused(error) and getattr(error, "code", "") != "RUNTIME_TIMEOUT"

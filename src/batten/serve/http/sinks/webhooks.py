@@ -9,8 +9,7 @@ from batten.contract.errors import NotFound
 from batten.contract.outcomes import Outcome
 from batten.serve.http.sinks.service import SinkService
 from batten.serve.http.table import Call, Reply, Route
-from batten.sinks.store import Entry, Status
-from batten.sinks.webhooks.fold import shown_run_id
+from batten.sinks.store import Entry, SinkStore, Status
 from batten.sinks.webhooks.subscription import Change, Subscription, WebhookEvent, sink_name
 
 _MASK = "********"
@@ -72,7 +71,7 @@ class Delivery(Struct, frozen=True, kw_only=True, rename="camel"):
     id: int
     message_id: str
     event: str
-    run_id: str
+    run_id: str | None
     status: Literal["pending", "delivered", "failed"]
     attempts: int
     response_status: int | None
@@ -132,7 +131,8 @@ async def change(call: Call) -> WebhookObject:
     named = sorted(
         name for name, value in msgspec.structs.asdict(body).items() if value is not UNSET
     )
-    service.record(call, "webhook.changed", "webhook", made.id, fields=named)
+    if made != before:
+        service.record(call, "webhook.changed", "webhook", made.id, fields=named)
     return _object(made)
 
 
@@ -161,12 +161,19 @@ async def replay(call: Call) -> Delivery:
     service: SinkService = call.service
     webhook_id = service.subscriptions.find(call.params["webhook_id"]).id
     number = call.params["delivery_id"]
-    entry = service.store.entry(int(number) if number.isdecimal() and len(number) < 19 else -1)
-    if entry.sink != sink_name(webhook_id):
+    entry = _kept(service.store, number)
+    if entry is None or entry.sink != sink_name(webhook_id):
         raise NotFound(f"webhook {webhook_id} has no delivery {number}")
     service.store.replay([entry.id])
     service.record(call, "webhook.replayed", "webhook", webhook_id, delivery=entry.id)
     return _delivery(service.store.entry(entry.id))
+
+
+def _kept(store: SinkStore, number: str) -> Entry | None:
+    try:
+        return store.entry(int(number[:20])) if number.isdecimal() else None
+    except NotFound:
+        return None
 
 
 def _object(one: Subscription, secret: str = _MASK) -> WebhookObject:
@@ -186,18 +193,19 @@ def _object(one: Subscription, secret: str = _MASK) -> WebhookObject:
 
 
 def _delivery(entry: Entry) -> Delivery:
+    payload = msgspec.json.decode(entry.message.body)
     return Delivery(
         id=entry.id,
         message_id=entry.message.message_id,
         event=entry.message.type,
-        run_id=shown_run_id(entry.message.run_id),
+        run_id=payload["runId"],
         status=_SHOWN[entry.status],
         attempts=entry.attempts,
         response_status=entry.answer,
         error_message=entry.problem or None,
         occurred_at=entry.message.occurred_at,
         delivered_at=entry.told_at or None,
-        payload=msgspec.json.decode(entry.message.body),
+        payload=payload,
     )
 
 

@@ -1,11 +1,13 @@
-"""Surrogates in JSON from models: halves of a pair are joined, lone ones replaced by U+FFFD.
+"""Surrogates in JSON from outside: halves of a pair are joined, lone ones replaced by U+FFFD.
 
-A server that cuts its text between the halves of an escaped pair sends JSON that a strict decoder
+Programs that cut their text between the halves of an escaped pair send JSON that a strict decoder
 refuses. Such a payload is decoded here, on a path that no other payload takes.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
+
+import msgspec
 
 _PIECES = frozenset(
     {
@@ -35,10 +37,20 @@ def decode_lone(payload: bytes, *, pieces: bool = False) -> Any:
     if b"\\u" not in payload and b"\xed" not in payload:
         return None
     try:
-        value = json.loads(payload.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
+        value = json.loads(
+            payload.decode("utf-8", "surrogatepass"),
+            parse_int=_number,
+            parse_float=_number,
+            parse_constant=_refuse,
+        )
         return _mended(value, "", pieces)
     except (ValueError, RecursionError):
         return None
+
+
+def _number(text: str) -> Any:
+    """As the strict decoder reads it, which refuses one that is too large."""
+    return msgspec.json.decode(text)
 
 
 def _refuse(name: str) -> None:

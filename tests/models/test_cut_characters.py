@@ -3,9 +3,9 @@
 import pytest
 
 from batten.contract.conversation import Text, ToolCall
+from batten.contract.surrogates import decode_lone, paired
 from batten.models.anthropic import AnthropicDialect
 from batten.models.contract import BlockDone, TextDelta
-from batten.models.surrogates import decode_lone, paired
 from tests.models.calls import fold
 from tests.models.wire import anthropic_end, anthropic_start, sse
 
@@ -65,6 +65,7 @@ def test_arguments_with_a_lone_half_are_arguments_still() -> None:
 def test_what_is_not_json_is_refused_all_the_same() -> None:
     assert decode_lone(b'{"text": "\\ud83d"') is None
     assert decode_lone(b'{"text": NaN, "x": "\\ud83d"}') is None
+    assert decode_lone(b'{"limit": 1e999, "x": "\\ud83d"}') is None
     assert decode_lone(b"\xff\xed") is None
     assert fold(ANTHROPIC, [sse('{"type": "\\ud83d"')]) == "model_protocol"
 
