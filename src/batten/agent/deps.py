@@ -19,6 +19,7 @@ from batten.journal.workers import LEASE_S
 from batten.models.contract import Model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.tools.contract import GRACE_S
 from batten.tools.lent import Lent
 from batten.tools.registry import Toolbox
 
@@ -107,6 +108,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     only_call: ToolCall | None = None
     """The one call that a run makes in place of asking a model."""
     home: str
+    grace_s: float = GRACE_S
+    """Between SIGTERM and SIGKILL for a command."""
     lent: Lent = Lent()
     """Capabilities that a client lends in place of the disk and the keeper."""
     hooks: Hooks = field(default_factory=Hooks)

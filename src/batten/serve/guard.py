@@ -27,7 +27,8 @@ LAST_WORDS_S = 1.0
 PEOPLE_S = 0.5
 _BLOCKED_S = 10.0
 _LEAVE_S = 2.0
-_CANCEL_S = 8.0
+_CANCEL_S = 6.0
+"""How much longer than the grace of its commands the end of a cancelled run may take."""
 _CLAIM_S = 2.0
 
 
@@ -131,7 +132,8 @@ class Guard:
         if not self.asked.is_set():
             self.asked.set()
             self.reason = reason
-            self.limit(self, _CANCEL_S, partial(self.late, reason))
+            cancel_s = max((session.cancel_s for session in self._sessions), default=_CANCEL_S)
+            self.limit(self, cancel_s, partial(self.late, reason))
 
     def reader_left(self) -> None:
         """The client of a stream is gone: end a run that works for it."""
@@ -239,6 +241,12 @@ class SessionGuard:
         """Why the run should end: the process's reason, or the session's own."""
         return self.process.reason if self.asked.is_set() else self._reason
 
+    @property
+    def cancel_s(self) -> float:
+        """How long the end of the run may take once it is cancelled."""
+        execution = self._execution
+        return _CANCEL_S if execution is None else execution.deps.grace_s + _CANCEL_S
+
     def attend(self, execution: Execution, follower: RunFollower) -> None:
         self._execution, self._follower = execution, follower
         self.process.begun = True
@@ -246,12 +254,12 @@ class SessionGuard:
             self.process.run_shown()
         limit_s = execution.settings.max_seconds
         if limit_s is not None:
-            self.process.limit(self, limit_s + _CANCEL_S, self._too_long)
+            self.process.limit(self, limit_s + self.cancel_s, self._too_long)
 
     def interrupted(self, reason: str) -> None:
         """The run was interrupted; the process ends if the run does not end in time."""
         self._reason = reason
-        self.process.limit(self, _CANCEL_S, partial(self.process.late, reason))
+        self.process.limit(self, self.cancel_s, partial(self.process.late, reason))
 
     def dismiss(self, outcome: Outcome) -> None:
         """The run has ended; its last facts may still have to be shown."""

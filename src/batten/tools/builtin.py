@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from batten.redact.redactor import Redactor
 from batten.tools.command_changes import CommandChanges
-from batten.tools.contract import Tool
+from batten.tools.contract import GRACE_S, Tool
 from batten.tools.editing import EditFile, MultiEdit, WriteFile
 from batten.tools.lent import Lent
 from batten.tools.memory import SaveMemory
 from batten.tools.reading import ReadFile
 from batten.tools.searching import Glob, Grep
-from batten.tools.shell import GRACE_S, Bash
+from batten.tools.shell import Bash
 from batten.tools.todo import TodoWrite
 from batten.tools.web import web_tools
 from batten.workspace.keeper import Keeper

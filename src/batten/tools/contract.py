@@ -13,6 +13,9 @@ from batten.journal.contract import Body, BodyWriter
 from batten.journal.keeping import ArtifactDetails
 from batten.models.contract import ToolSpec
 
+GRACE_S = 2.0
+"""Between SIGTERM and SIGKILL for a command that is cancelled or out of time."""
+
 Effect = Literal["read", "write", "execute", "network", "none"]
 """The effect class of a tool, for permission modes. `none`: no effect outside the run."""
 

@@ -23,15 +23,13 @@ from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.coalescing import Coalesced
 from batten.tools.command_changes import CommandChanges
-from batten.tools.contract import Effect, Ending, ToolContext, ToolOutput, object_schema
+from batten.tools.contract import GRACE_S, Effect, Ending, ToolContext, ToolOutput, object_schema
 from batten.tools.lent import RunningCommand, Terminals
 from batten.workspace.commands import Exit, Stream
 from batten.workspace.keeper import Keeper
 
 DEFAULT_TIMEOUT_S = 120.0
 LONGEST_TIMEOUT_S = 3600.0
-GRACE_S = 2.0
-"""Between SIGTERM and SIGKILL for a command that is cancelled or out of time."""
 _ENDING_S = 2.0
 """How much longer than its grace the end of a cancelled command may take to be recorded."""
 _SHOWN_BYTES = 256 * 1024

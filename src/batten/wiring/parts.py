@@ -29,7 +29,7 @@ from batten.redact.secrets import configured_values
 from batten.session.requests import JournalRequests
 from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.folders import config_folder
-from batten.tools.contract import Tool
+from batten.tools.contract import GRACE_S, Tool
 from batten.tools.registry import Toolbox
 from batten.wiring.directories import additional_directories
 from batten.wiring.spec import SessionSpec
@@ -147,6 +147,7 @@ class SessionParts:
             identity=identity,
             is_traced=_is_traced(identity, self._environ, found),
             home=self._home,
+            grace_s=GRACE_S if found.sandbox.grace_s is None else found.sandbox.grace_s,
             hooks=Hooks(
                 found.hooks,
                 found.hook_limits,
@@ -340,7 +341,6 @@ class SessionParts:
 
     def _toolbox(self, deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
         from batten.tools.builtin import builtin_tools
-        from batten.tools.shell import GRACE_S
 
         tools: list[Tool] = builtin_tools(
             self.keeper,
@@ -349,7 +349,7 @@ class SessionParts:
             deps.workspace_path,
             self._environ,
             deps.lent,
-            GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
+            deps.grace_s,
             deps.directories,
             self._spec.command_seconds,
         )
