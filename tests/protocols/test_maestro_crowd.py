@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 
 from batten.contract.errors import BattenError, CallerError, Conflict, NotFound
 from batten.protocols.maestro.hosted import ConnectAsk, SubscribeAsk
-from batten.protocols.maestro.incoming import Prompt
+from batten.protocols.maestro.incoming import Hello, Prompt
+from batten.protocols.maestro.outgoing import ClientInfo
 from batten.protocols.maestro.snapshot import RuntimeState
 from batten.protocols.maestro.vocabulary import Role
 from tests.examples import examples
@@ -40,6 +41,7 @@ class Crowd(RuleBasedStateMachine):
         self.shared = Shared()
         self.registry = self.shared.registry
         self.roles: dict[str, Role] = {}
+        self.seen = (self.registry.version, self.registry.shown(RuntimeState()))
 
     def owner(self, subscription_id: str) -> str:
         return self.registry.subscription(subscription_id).connection.connection_id
@@ -131,6 +133,21 @@ class Crowd(RuleBasedStateMachine):
     def tried(self, act: Callable[[], object]) -> None:
         with suppress(NotFound):
             act()
+
+    @rule(connection_id=connections, name=st.sampled_from("ab"))
+    def greet(self, connection_id: str, name: str) -> None:
+        with suppress(CallerError):
+            self.registry.greet(connection_id, Hello(client_info=ClientInfo(name=name)))
+
+    @rule()
+    def clear(self) -> None:
+        self.registry.clear()
+
+    @invariant()
+    def a_change_of_what_is_shown_has_a_new_version(self) -> None:
+        version, shown = self.seen
+        self.seen = (self.registry.version, self.registry.shown(RuntimeState()))
+        assert self.seen[1] == shown or self.seen[0] > version
 
     @invariant()
     def the_lease_has_one_holder_at_most_who_is_there_and_a_controller(self) -> None:

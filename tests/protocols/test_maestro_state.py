@@ -298,8 +298,10 @@ def test_a_conversation_goes_on_from_its_state(
     going_on = Conversation.of(after(*first).state)
     assert going_on.state == after(*first).state
     for message in then:
+        version, before = going_on.version, going_on.state
         if isinstance(message, heard.Message):
             going_on.hear(message)
         else:
             going_on.say(message)
+        assert going_on.state == before or going_on.version > version
     assert going_on.state == after(*first, *then).state

@@ -107,14 +107,14 @@ class Registry(Roster):
         if not is_attached and subscription_id not in self._subscribed:
             return
         member = self._subscriber(subscription_id)
-        member.seen_at = self._now()
+        self._see(member)
         member.subscriptions[subscription_id].attach(is_attached, member.seen_at)
 
     def heartbeat(
         self, connection_id: str | None = None, subscription_id: str | None = None
     ) -> HeartbeatSnapshot:
         member = self._either(connection_id, subscription_id)
-        member.seen_at = self._now()
+        self._see(member)
         return self._beat(member.connection_id)
 
     def disconnect(
@@ -133,6 +133,7 @@ class Registry(Roster):
         member = self._member(connection_id)
         _check(member.connection.role, hello)
         agreed = member.connection.greet(hello)
+        self.version += 1
         if connection_id == self._holder:
             self._grant(member)
         return replace(
@@ -186,7 +187,7 @@ class Registry(Roster):
             member = self._meet(agreed)
         else:
             member.connection.greet(agreed)
-            member.seen_at = self._now()
+            self._see(member)
         if role == "controller":
             self._grant(member)
         return member
@@ -215,7 +216,7 @@ class Registry(Roster):
         return member
 
     def _accept(self, member: Member) -> Entitled:
-        member.seen_at = self._now()
+        self._see(member)
         claimed = self._holder is None and member.connection.role == "controller"
         if claimed:
             self._grant(member)

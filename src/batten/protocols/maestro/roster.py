@@ -63,6 +63,8 @@ class Roster:
         self._holder: str | None = None
         self._last_hello: Hello | None = None
         """The `hello` of the last controller: the defaults for new connections."""
+        self.version = 0
+        """Grows with each change of what `shown` shows."""
 
     @property
     def controller_connection_id(self) -> str | None:
@@ -115,6 +117,7 @@ class Roster:
     def expire(self) -> Gone:
         """Remove idle connections and subscriptions."""
         now = self._now()
+        self.version += 1
         connections: list[str] = []
         subscriptions: list[str] = []
         for member in tuple(self._members.values()):
@@ -227,7 +230,13 @@ class Roster:
             raise _too_many("connections", self._most.connections)
         member = Member(connection, self._now())
         self._members[connection.connection_id] = member
+        self.version += 1
         return member
+
+    def _see(self, member: Member) -> None:
+        """A sign of life, which extends the lease."""
+        member.seen_at = self._now()
+        self.version += 1
 
     def _check_room(self) -> None:
         """Raise if there may be no further subscription."""
@@ -237,13 +246,16 @@ class Roster:
     def _listen(self, member: Member, subscription: Subscription) -> None:
         member.subscriptions[subscription.subscription_id] = subscription
         self._subscribed[subscription.subscription_id] = member
+        self.version += 1
 
     def _grant(self, member: Member) -> None:
         """Give the lease to a controller; a previous holder loses it."""
         self._holder, self._last_hello = member.connection_id, member.connection.hello
+        self.version += 1
 
     def _drop(self, subscription_id: str) -> None:
         del self._subscribed.pop(subscription_id).subscriptions[subscription_id]
+        self.version += 1
 
     def _close(self, member: Member) -> tuple[str, ...]:
         """Remove a connection and its lease; returns its subscriptions."""
@@ -251,6 +263,7 @@ class Roster:
         for subscription_id in subscriptions:
             self._drop(subscription_id)
         del self._members[member.connection_id]
+        self.version += 1
         if self._holder == member.connection_id:
             self._holder = None
         return subscriptions

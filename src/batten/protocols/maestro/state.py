@@ -72,6 +72,8 @@ class Conversation:
         self._response: _Response | None = None
         self._edges: tuple[Edge, ...] = ()
         """Of ended calls."""
+        self.version = 0
+        """Grows with each message that may have changed the state."""
 
     @classmethod
     def of(cls, state: RuntimeState) -> "Conversation":
@@ -129,6 +131,7 @@ class Conversation:
 
     def hear(self, message: outgoing.Message) -> None:
         """Fold a message of the server."""
+        self.version += 1
         match message:
             case outgoing.HelloOk():
                 self._greeted(message)
@@ -208,6 +211,7 @@ class Conversation:
 
     def say(self, message: incoming.Incoming) -> None:
         """Fold a message of the client; one that it may not send changes nothing."""
+        self.version += 1
         if isinstance(message, incoming.Hello):
             if problem(self._connection.established, message) is None:
                 self._connection.greet(message)
@@ -316,6 +320,7 @@ class Conversation:
 
     def leave_run(self) -> None:
         """End the calls and requests of a run."""
+        self.version += 1
         self._response = None
         self._active.clear()
         for held in (self._tracked, *self._pending.values()):

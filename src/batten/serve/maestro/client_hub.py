@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from batten.protocols.maestro import PROTOCOL_VERSION
@@ -45,6 +46,8 @@ class ClientHub:
         self._is_restored = restored is not None
         """Whether the state may show a run from before the restore."""
         self._before_end: RuntimeSnapshot | None = None
+        self._encoded: tuple[object, bytes] | None = None
+        """The last encoded snapshot, with what it was made of."""
         if restored is None:
             self.session_id = ""
             self.last_init = last_init
@@ -171,6 +174,19 @@ class ClientHub:
         if connection_id == self.registry.controller_connection_id:
             self.know(info)
         return info
+
+    def encoded_snapshot(self) -> bytes:
+        """The present state as JSON, encoded again only after a change."""
+        made_of = (
+            self.outbox.cursor,
+            self._conversation.version,
+            self.registry.version,
+            self.session_id,
+            self.last_init,
+        )
+        if self._encoded is None or self._encoded[0] != made_of:
+            self._encoded = made_of, msgspec.json.encode(self.outbox.snapshot())
+        return self._encoded[1]
 
     def _snapshot(self, cursor: int) -> RuntimeSnapshot:
         return RuntimeSnapshot(

@@ -192,6 +192,11 @@ class Runtime:
         self._exists()
         return self._outbox.snapshot()
 
+    def encoded_state(self) -> bytes:
+        """The same as JSON."""
+        self._exists()
+        return self._hub.encoded_snapshot()
+
     async def connect(self, ask: ConnectAsk) -> ConnectionSnapshot:
         """Open a connection without a subscription; a controller takes the lease."""
         self._check()

@@ -21,7 +21,7 @@ from batten.protocols.maestro.incoming import TYPES
 from batten.protocols.maestro.vocabulary import ApprovalMode, Notification, Role
 from batten.serve.http.errors import HttpError
 from batten.serve.http.runner.service import RunnerService
-from batten.serve.http.table import Call, Route, Stream
+from batten.serve.http.table import Call, Reply, Route, Stream
 from batten.serve.maestro.runtime import Reading
 
 SESSIONS = "/api/headless/sessions"
@@ -95,9 +95,9 @@ async def connect(call: Call) -> ConnectionSnapshot:
     return await runtime.connect(ask)
 
 
-async def state(call: Call) -> RuntimeSnapshot:
+async def state(call: Call) -> Reply:
     service: RunnerService = call.service
-    return service.runtime(call.params["session_id"]).state()
+    return Reply(service.runtime(call.params["session_id"]).encoded_state())
 
 
 async def subscribe(call: Call) -> SubscriptionSnapshot:
