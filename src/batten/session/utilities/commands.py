@@ -150,16 +150,13 @@ class UtilityCommands:
         exit_: Exit | None = None
         problem = ""
         try:
-            try:
-                await self._record(_started_fact(running))
-                exit_ = await self._until_exit(running)
-            except BattenError as error:
-                problem = str(error)
-            finally:
-                self._settle(running)
-            await self._say_end(running, exit_, problem)
+            await self._record(_started_fact(running))
+            exit_ = await self._until_exit(running)
+        except BattenError as error:
+            problem = str(error)
         finally:
-            self._end_of(running)
+            self._settle(running)
+        await self._say_end(running, exit_, problem)
 
     def _settle(self, running: _Running) -> None:
         running.settled.set()

@@ -93,23 +93,20 @@ class UtilityWatches:
         """Watch until stopped. A watch stopped before it begins is not reported."""
         problem = ""
         try:
-            try:
-                if before is not None:
-                    await before.over.wait()
-                if not watch.is_stopped():
-                    await self._watch(watch)
-            except BattenError as error:
-                problem = str(error)
-            finally:
-                self._settle(watch)
-            stopped = WatchStopped(watch_id=watch.name, reason=watch.reason or problem)
-            if watch.recorded:
-                with suppress(JournalError):  # clients receive the end even if unrecorded
-                    await self._record(_ended_fact(stopped))
-            if watch.told or problem:
-                await self._tell(stopped)
+            if before is not None:
+                await before.over.wait()
+            if not watch.is_stopped():
+                await self._watch(watch)
+        except BattenError as error:
+            problem = str(error)
         finally:
-            self._end_of(watch)
+            self._settle(watch)
+        stopped = WatchStopped(watch_id=watch.name, reason=watch.reason or problem)
+        if watch.recorded:
+            with suppress(JournalError):  # clients receive the end even if unrecorded
+                await self._record(_ended_fact(stopped))
+        if watch.told or problem:
+            await self._tell(stopped)
 
     def _settle(self, watch: _Watching) -> None:
         watch.settled.set()
