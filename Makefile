@@ -58,9 +58,8 @@ mypy:
 collect:
 	$(BIN)/python -m pytest --collect-only -qq > $(VENV)/collected || { cat $(VENV)/collected; false; }
 
-# A worker that a hanging test ended is not replaced: the scheduler by file would wait for ever.
 test: check
-	$(BIN)/python -m pytest -m "not soak" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	@sh scripts/test.sh $(BIN)/python $(JOBS) $(VENV)
 
 soak: export BATTEN_SOAK = 1
 soak: setup

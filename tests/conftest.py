@@ -57,6 +57,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_FAILED = os.environ.get("FAILED_TESTS_FILE")
+"""The file in which `scripts/test.sh` finds the names of tests that failed."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed and _FAILED and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(_FAILED, "a") as file:
+            file.write(f"{report.nodeid}\n")
+
+
 setattr(subprocess, "Popen", _NamedProcess)  # noqa: B010  # asyncio starts processes with it too
 
 
