@@ -66,6 +66,9 @@ async def test_a_lost_run_is_queued_again_and_goes_on(
     assert (gap.reason, gap.since_sequence) == ("worker_lease_expired", 2)
     after = [one.type for one in facts][facts.index(gap) :]
     assert after[:3] == ["gap.run_disconnected", "run.queued", "run.started"]
+    first, again = (one for one in facts if isinstance(one, f.RunQueued))
+    assert again == first
+    assert again.by == "somebody"
 
 
 async def test_a_call_that_had_begun_is_told_as_unknown_and_not_run_again(

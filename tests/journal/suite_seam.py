@@ -16,6 +16,7 @@ from batten.contract.facts import (
     RequestOpened,
     RunCancelled,
     RunQueued,
+    RunResumedFromEvent,
     SessionOpened,
     TaskUpdated,
 )
@@ -383,6 +384,26 @@ class Queueing(WithJournal):
         claimed = await journal.claim(lease.run_id, this_worker())
         await journal.append(lease.run_id, [STARTED, FINISHED], fence=claimed.fence)
         assert await journal.verify() == []
+
+    async def test_a_run_queued_again_says_what_it_was_queued_with_first(
+        self, journal: Journal
+    ) -> None:
+        first = replace(
+            QUEUED,
+            by="ci",
+            identity={"user": "ann"},
+            additional_directories=["/beside"],
+            prior_cost_micros_usd=7,
+            priority=10,
+        )
+        lease, _ = await journal.create(
+            new_run(), [RunResumedFromEvent("run_1", 3, 7), first, STARTED, approval()]
+        )
+        assert lease is not None
+        assert await journal.park(lease)
+        answer = ApprovalResolved("appr_1", "approved", "operator", "")
+        stored = await journal.append(lease.run_id, [answer], fence=None)
+        assert decode_fact(stored[1].body) == first
 
     async def test_a_parked_run_waits_for_the_last_of_its_answers(self, journal: Journal) -> None:
         asked = RequestOpened("req_1", "user_input", "call_2", "name?", {}, "d")

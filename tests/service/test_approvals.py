@@ -118,6 +118,7 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     order = [event["type"] for event in events]
     place = order.index("approval.resolved")
     assert order[place : place + 3] == ["approval.resolved", "run.queued", "run.started"]
+    assert events[place + 1]["data"] == events[0]["data"]
     assert order.index("tool.shell.output_chunk") < order.index("tool.completed")
     assert events[place]["data"] == {
         "approval_id": approval["id"],
