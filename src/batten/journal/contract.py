@@ -24,6 +24,7 @@ from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.receipt import Receipt
+from batten.journal.remains import Base
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -191,14 +192,6 @@ class Spend(Struct, frozen=True):
     cost_unknown: bool = False
     reserved_micros_usd: int = 0
     """Held by other runs of the task for calls they are making now."""
-
-
-class Base(Struct, frozen=True):
-    """The first stored fact of a pruned run, and the pruner's state."""
-
-    sequence: int
-    state: bytes | None
-    """The bytes that the pruner stored with it; the store does not read them."""
 
 
 class BodyWriter(Protocol):

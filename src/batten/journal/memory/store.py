@@ -275,7 +275,7 @@ class MemoryStore:
         cut.check(index.state, index.chain(cut.before - 1))
         cut = cut.spare(row for row in self.artifacts.values() if row.run_id == cut.run_id)
         index.forget(cut.before - cut.first)
-        index.base = KeptBase(cut.before, state, cut.chain, cut.rows)
+        index.base = KeptBase(cut.before, state, cut.rows.remains, cut.chain, cut.rows)
         index.state = replace(index.state, base_sequence=cut.before)
         self.released.update(cut.artifact_ids)
         marker = GapEventsPruned(cut.first, cut.before - 1, timestamp(), reason)
