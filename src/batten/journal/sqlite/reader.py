@@ -138,9 +138,9 @@ class Reader:
     def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
         key = self._keys.get(run_id) or self._key(run_id)
         rows = self.all(_PAGE, (key, after, limit))
-        if not rows and after < 0:
-            # It may have been deleted meanwhile, and imported again under another key.
-            rows = self.all(_PAGE, (self._key(run_id), after, limit))
+        # It may have been deleted meanwhile, and imported again under another key.
+        if not rows and (present := self._key(run_id)) != key:
+            rows = self.all(_PAGE, (present, after, limit))
         return [Stored(place, run_id, number, type_, body) for place, number, type_, body in rows]
 
     def feed(self, after: int, limit: int, filters: FeedFilters) -> list[Stored]:
