@@ -1,5 +1,6 @@
 """A session's past: its conversation read back from the journal, even a pruned one."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from msgspec import Struct
@@ -25,6 +26,8 @@ async def envelopes_of(journal: Journal, run_id: str) -> AsyncGenerator[Envelope
             yield decode(stored.body)
             after = stored.sequence
         is_full = len(page) == _PAGE
+        if is_full:
+            await asyncio.sleep(0)  # a long run does not keep others waiting
 
 
 async def facts_of(
