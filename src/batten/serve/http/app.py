@@ -20,6 +20,7 @@ from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import (
     broken_body,
+    check_coding,
     check_length,
     collect_body,
     stalled_at_stop,
@@ -303,6 +304,7 @@ class App:
 
     async def _body(self, exchange: _Exchange, row: _Row) -> Any:
         route, headers = row.route, exchange.request.headers
+        check_coding(headers)
         check_length(headers, route.max_body)
         timeout_s = self.limits.body_timeout_s
         try:
