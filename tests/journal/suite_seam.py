@@ -327,6 +327,11 @@ class Queueing(WithJournal):
         session, run = await held_session(journal), await started(journal)
         await journal.create(new_run(worker_id=""), [QUEUED])
         assert [row.run_id for row in await journal.held()] == [session.run_id, run.run_id]
+        assert [row.run_id for row in await journal.held(kind="session")] == [session.run_id]
+        own = await started(journal, session_id=await _session_of(journal, session.run_id))
+        assert [row.run_id for row in await journal.held(surface="print")] == [own.run_id]
+        assert await journal.held(surface="hecate") == []
+        await journal.append(own.run_id, [FINISHED], fence=own.fence)
         await journal.append(run.run_id, [FINISHED], fence=run.fence)
         assert [row.run_id for row in await journal.held()] == [session.run_id]
         await journal.release(session)

@@ -345,8 +345,13 @@ class Queue(Protocol):
         """Yields at once, and when a run is queued or asks a panel, anywhere; ends when closed."""
         ...
 
-    async def held(self, *, limit: int = 1000) -> list[RunRow]:
-        """Unfinished runs and open sessions that have a worker, oldest first."""
+    async def held(
+        self, *, kind: RunKind | None = None, surface: str | None = None, limit: int = 1000
+    ) -> list[RunRow]:
+        """Unfinished runs and open sessions that have a worker, oldest first.
+
+        `surface`: only runs of sessions that were opened there, without child runs.
+        """
         ...
 
 
