@@ -127,6 +127,20 @@ async def test_a_stream_without_a_key_ends_when_keys_are_wanted(server: Toy) -> 
     assert [chunk async for chunk in connection.chunks()] == [b": ok\n\n"]
 
 
+async def test_streams_outlast_keys_that_cannot_be_read_for_a_while(tmp_path: Path) -> None:
+    store = KeyStore(str(tmp_path))
+    key = store.create("one", "viewer")[1]
+    async with toy(tmp_path, Limits(heartbeat_s=0.3)) as server:
+        connection = await server.connect()
+        await connection.send(request("GET", "/toy/follow", headers=bearer(key)))
+        assert (await connection.head())[0] == 200
+        assert await connection.chunk() == b": ok\n\n"
+        (tmp_path / "keys").rename(tmp_path / "away")
+        (tmp_path / "keys").write_text("no directory")
+        for _ in range(3):
+            assert await connection.chunk() == b": heartbeat\n\n"
+
+
 async def test_the_use_of_a_key_is_remembered(tmp_path: Path) -> None:
     store = KeyStore(str(tmp_path))
     stored, key = store.create("ci", "viewer")
