@@ -1086,6 +1086,7 @@ export interface Requester {
 /** Of which run; left out: the unanswered ones of all runs. */
 export interface RequestsQuery {
   run_id?: string;
+  /** Of a run with more, the newest. */
   limit?: number;
 }
 

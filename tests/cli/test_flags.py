@@ -281,6 +281,12 @@ def test_a_port_that_does_not_exist_is_not_taken_for_another(shell: Shell) -> No
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_worker_that_would_execute_nothing_is_refused(shell: Shell, command: str) -> None:
+    said = shell(command, "--runs", "0")
+    assert (said.code, "'0' is not a whole number of at least 1" in said.err) == (64, True)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize("flags", [["--no-save"], ["--resume", "last"]])
 def test_a_service_keeps_its_runs_and_goes_on_with_none_by_itself(
     shell: Shell, command: str, flags: list[str]

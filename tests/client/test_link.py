@@ -7,8 +7,9 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from batten.client import PeerError, Unreachable
-from batten.client.frames import Frame, FrameReader
+from batten.client.frames import Frame, FrameReader, StreamFailed
 from batten.client.link import Link
+from batten.contract.errors import NotFound
 
 AWAY = b"HTTP/1.1 %d Away\r\ncontent-type: text/html\r\ncontent-length: 13\r\n\r\n<html></html>"
 OVER = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -50,6 +51,28 @@ async def test_a_stream_goes_on_when_the_service_behind_a_gateway_is_back(status
 async def test_a_service_that_stays_away_is_unreachable() -> None:
     async with answering([AWAY % 502]) as link:
         with pytest.raises(Unreachable, match="a gateway answers for it, with status 502"):
+            await read(link)
+
+
+FAILED = b'event: error\ndata: {"error":{"type":"%b","message":"%b"}}\n\n'
+
+
+async def test_a_stream_that_the_service_ends_with_an_error_goes_on_after_its_last_frame() -> None:
+    first, second = (STREAM + b"id: %d\ndata: x\n\n" % cursor for cursor in (1, 2))
+    broken = first + FAILED % (b"runtime_not_ready", b"connect again in a moment")
+    async with answering([broken, second, OVER]) as link:
+        assert await read(link) == [Frame(1, b"x"), Frame(2, b"x")]
+
+
+async def test_a_stream_that_always_fails_is_told_in_the_words_of_the_service() -> None:
+    async with answering([STREAM + FAILED % (b"internal_error", b"the log has it")]) as link:
+        with pytest.raises(StreamFailed, match="the service ends the stream: the log has it"):
+            await read(link)
+
+
+async def test_a_stream_of_what_is_deleted_ends_at_once() -> None:
+    async with answering([STREAM + FAILED % (b"not_found", b"there is no run")]) as link:
+        with pytest.raises(NotFound, match="there is no run"):
             await read(link)
 
 

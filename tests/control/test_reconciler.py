@@ -1,5 +1,6 @@
 """Runs that lost their worker go on in another one, and are told as they were."""
 
+import asyncio
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from batten.control.reconciler import Reconciler
 from batten.journal.contract import RunRow
 from batten.journal.sqlite.schema import connect
 from tests.control.given import Place, called, said
+from tests.journal.given import QUEUED, new_run
 
 ASKED = (
     f.TurnStarted(turn_index=1, model="m", provider="scripted", input_tokens_estimate=1),
@@ -66,6 +68,20 @@ async def test_a_lost_run_is_queued_again_and_goes_on(
     assert (gap.reason, gap.since_sequence) == ("worker_lease_expired", 2)
     after = [one.type for one in facts][facts.index(gap) :]
     assert after[:3] == ["gap.run_disconnected", "run.queued", "run.started"]
+    first, again = (one for one in facts if isinstance(one, f.RunQueued))
+    assert again == first
+    assert again.by == "somebody"
+
+
+async def test_a_lost_run_is_found_behind_any_number_of_abandoned_ones_of_terminals(
+    place: Place, reconciler: Reconciler
+) -> None:
+    await asyncio.gather(
+        *(place.journal.create(new_run(worker_id="gone-1-1"), [QUEUED]) for _ in range(1000))
+    )
+    row = await place.started(place.model([said("Done.")]))
+    await lost(place, row)
+    assert await reconciler.reconcile() == 1
 
 
 async def test_a_call_that_had_begun_is_told_as_unknown_and_not_run_again(

@@ -170,9 +170,10 @@ class Appending(WithJournal):
         with pytest.raises(Conflict):
             await journal.append(run_id, [FINISHED, FAILED], fence=fence)
         await journal.append(run_id, [artifact(), FINISHED], fence=fence)
-        with pytest.raises(Conflict) as refused:
-            await journal.append(run_id, [STARTED], fence=fence)
-        assert refused.value.code == "run_ended"
+        for late, by in ((STARTED, fence), (CANCEL, None)):
+            with pytest.raises(Conflict) as refused:
+                await journal.append(run_id, [late], fence=by)
+            assert refused.value.code == "run_ended"
         await journal.append(
             run_id, [ArtifactUpdated("art_1", "status", "proposed", "applied")], fence=None
         )

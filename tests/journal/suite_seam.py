@@ -16,6 +16,7 @@ from batten.contract.facts import (
     RequestOpened,
     RunCancelled,
     RunQueued,
+    RunResumedFromEvent,
     SessionOpened,
     TaskUpdated,
 )
@@ -326,6 +327,11 @@ class Queueing(WithJournal):
         session, run = await held_session(journal), await started(journal)
         await journal.create(new_run(worker_id=""), [QUEUED])
         assert [row.run_id for row in await journal.held()] == [session.run_id, run.run_id]
+        assert [row.run_id for row in await journal.held(kind="session")] == [session.run_id]
+        own = await started(journal, session_id=await _session_of(journal, session.run_id))
+        assert [row.run_id for row in await journal.held(surface="print")] == [own.run_id]
+        assert await journal.held(surface="hecate") == []
+        await journal.append(own.run_id, [FINISHED], fence=own.fence)
         await journal.append(run.run_id, [FINISHED], fence=run.fence)
         assert [row.run_id for row in await journal.held()] == [session.run_id]
         await journal.release(session)
@@ -383,6 +389,26 @@ class Queueing(WithJournal):
         claimed = await journal.claim(lease.run_id, this_worker())
         await journal.append(lease.run_id, [STARTED, FINISHED], fence=claimed.fence)
         assert await journal.verify() == []
+
+    async def test_a_run_queued_again_says_what_it_was_queued_with_first(
+        self, journal: Journal
+    ) -> None:
+        first = replace(
+            QUEUED,
+            by="ci",
+            identity={"user": "ann"},
+            additional_directories=["/beside"],
+            prior_cost_micros_usd=7,
+            priority=10,
+        )
+        lease, _ = await journal.create(
+            new_run(), [RunResumedFromEvent("run_1", 3, 7), first, STARTED, approval()]
+        )
+        assert lease is not None
+        assert await journal.park(lease)
+        answer = ApprovalResolved("appr_1", "approved", "operator", "")
+        stored = await journal.append(lease.run_id, [answer], fence=None)
+        assert decode_fact(stored[1].body) == first
 
     async def test_a_parked_run_waits_for_the_last_of_its_answers(self, journal: Journal) -> None:
         asked = RequestOpened("req_1", "user_input", "call_2", "name?", {}, "d")

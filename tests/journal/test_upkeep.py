@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -258,6 +259,24 @@ async def test_a_reader_that_knew_a_deleted_run_finds_nothing_of_another(
     await ended_session(journal)
     with pytest.raises(NotFound):
         await reader.read(stream)
+    reader.close()
+
+
+async def test_who_follows_a_run_is_told_that_it_was_deleted(
+    journal: SqliteJournal, tmp_path: Path
+) -> None:
+    reader = SqliteJournal.open(tmp_path, read_only=True)
+    session_id = await ended_session(journal, ends=False)
+    [run] = await journal.runs(session_id=session_id)
+    async with aclosing(reader.follow(run.run_id)) as pages:
+        assert len(await anext(pages)) == run.next_sequence
+        waiting = asyncio.ensure_future(anext(pages))
+        await asyncio.sleep(0)
+        command = SqliteJournal.open(tmp_path)
+        await delete_session(command, session_id)
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(waiting, 20)
+        command.close()
     reader.close()
 
 

@@ -118,6 +118,7 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     order = [event["type"] for event in events]
     place = order.index("approval.resolved")
     assert order[place : place + 3] == ["approval.resolved", "run.queued", "run.started"]
+    assert events[place + 1]["data"] == events[0]["data"]
     assert order.index("tool.shell.output_chunk") < order.index("tool.completed")
     assert events[place]["data"] == {
         "approval_id": approval["id"],
@@ -129,6 +130,16 @@ async def test_line_30_a_gated_command_waits_for_approval_and_then_runs(
     check_waits_count(events)
     # The pending call ran without another call of the model.
     assert order.count("turn.started") == 2
+
+
+async def test_of_many_questions_of_a_run_the_one_that_waits_is_among_the_rows(
+    service: Service,
+) -> None:
+    run, approval = await asked(service, "echo first", "echo second")
+    await run.resolve(approval["id"], "approve")
+    waits = await run.until("approval.requested", where=lambda e: "second" in e["data"]["summary"])
+    rows = await service.request("GET", f"/batten/v1/requests?run_id={run.run_id}&limit=1")
+    assert [row["request_id"] for row in rows.json["data"]] == [waits["data"]["approval_id"]]
 
 
 async def test_line_31_a_second_answer_is_refused_and_names_the_first(

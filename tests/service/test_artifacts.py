@@ -10,6 +10,7 @@ import pytest
 from tests.agent.stage import bash, call, end, say
 from tests.serve.http.wire import Answer
 from tests.service.serving import Json, Run, Service
+from tests.service.streaming import all_frames
 
 DATA = bytes(range(256)) * 4
 
@@ -171,12 +172,25 @@ async def test_pinned_artifacts_cannot_be_deleted_and_deleted_ones_are_gone(
     service: Service,
 ) -> None:
     run = await ran(service)
-    path = f"/artifacts/{(await created(service, run))['id']}"
+    made = await created(service, run)
+    path = f"/artifacts/{made['id']}"
+    assert made["updated_at"] == made["created_at"]
 
     async def pin(value: Any) -> Answer:
         return await service.ask("PATCH", path, {"pinned": value})
 
-    assert (await pin(True)).json["data"]["pinned"] is True
+    async def check_updated(pinned: Answer) -> None:
+        """An artifact was updated when its last `artifact.updated` says, wherever it is shown."""
+        at = (await run.events())[-1]["occurred_at"]
+        listed = (await service.get("/artifacts"))[0]
+        frames = await all_frames(service, f"{run.path}/stream")
+        shown = frames[-1].json["data"]["artifacts"][-1]
+        for one in (pinned.json["data"], await service.get(path), listed, shown):
+            assert one["updated_at"] == at
+
+    pinned = await pin(True)
+    assert pinned.json["data"]["pinned"] is True
+    await check_updated(pinned)
     assert (await pin(True)).status == 200
     refused = await service.ask("DELETE", path)
     assert (refused.status, refused.error["code"]) == (409, "artifact_pinned")
@@ -184,7 +198,9 @@ async def test_pinned_artifacts_cannot_be_deleted_and_deleted_ones_are_gone(
     await service.kill()
     await service.start()
     assert (await service.get(path))["pinned"] is True
-    assert (await pin(False)).json["data"]["pinned"] is False
+    unpinned = await pin(False)
+    assert unpinned.json["data"]["pinned"] is False
+    await check_updated(unpinned)
     assert (await service.ask("DELETE", path)).status == 204
     for method, what in (("GET", path), ("GET", f"{path}/raw"), ("DELETE", path)):
         gone = await service.ask(method, what)

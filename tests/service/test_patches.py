@@ -119,6 +119,8 @@ async def test_an_applied_patch_is_written_and_told_with_its_author(
     assert rejected.json["data"]["status"] == "rejected"
     assert await proposed(service, run) == []
     events = await since(run, "run.finished")
+    told = [rejected.json["data"], *(await service.get(f"{run.path}/patches"))[1:]]
+    assert [p["artifact"]["updated_at"] for p in told] == 2 * [events[-1]["occurred_at"]]
     assert [event["type"] for event in events] == [
         "tool.edit.applied",
         "artifact.updated",

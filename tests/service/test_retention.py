@@ -58,6 +58,37 @@ async def test_line_68_runs_beyond_the_limit_are_pruned_on_request_with_a_marker
         assert await service.get("/system/retention/runs?limit=5") == [done]
 
 
+async def test_a_pruned_run_still_tells_how_it_ended_and_what_was_answered(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, "--keep-runs", "1") as service:
+        script = service.stage.scenario([bash("rm -r /")], [say("Done."), end()], name="asks")
+        task_id = await service.task(script)
+        traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        answer = await service.ask("POST", f"/tasks/{task_id}/start", {}, traced)
+        run = Run(service, task_id, answer.json["data"]["id"])
+        asked = await run.approval()
+        assert (await run.resolve(asked["id"], "reject", note="no")).status == 200
+        before, approval = await run.ended(), await service.get(f"{run.task_path}/approvals")
+        await ended(service)
+        await service.post("/system/retention/run", {"subsystems": ["runs"]})
+        assert [event["type"] for event in await run.events()] == ["gap.events_pruned"]
+
+        await service.stop()
+        await service.start()
+
+        counts = {"step_count", "approval_count", "artifact_count"}
+        kept = {name: before[name] for name in before.keys() - counts}
+        assert await run.now() == {**kept, "last_sequence": before["last_sequence"] + 1}
+        assert kept["last_error"] == "approval rejected"
+        assert kept["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+        # Only the call itself is gone.
+        for one in approval:
+            del one["input"], one["step_id"]
+        assert await service.get(f"{run.task_path}/approvals") == approval
+        assert (approval[0]["kind"], approval[0]["resolution_note"]) == ("bash", "no")
+
+
 async def test_the_background_removes_without_a_request(tmp_path: Path) -> None:
     flags = ("--keep-runs-size", "1", "--retention-every", "1s")
     async with serving(tmp_path, *flags) as service:

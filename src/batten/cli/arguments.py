@@ -367,7 +367,7 @@ def _add_model(made: Parser) -> None:
     add("--max-seconds", type=seconds, metavar="S", help="wall time of the run")
     add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 2 "
         "in print mode and for Heddle, otherwise 10")  # fmt: skip
-    add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N", help="of each answer")
+    add("--max-output-tokens", "--max-tokens", type=at_least_1, metavar="N", help="of each answer")
     add("--temperature", type=_temperature, metavar="T", help="from 0 to 2")
     add("--thinking-tokens", type=at_least_0, metavar="N", help="for thinking; 0 turns it off")
     add("--record-thinking", action="store_true", help="journal the model's thinking")
@@ -445,7 +445,7 @@ def sequence(text: str) -> int:
     return int(_number(text, int, -1, _MOST, "a sequence: -1, or the number of a fact"))
 
 
-def _at_least_1(text: str) -> int:
+def at_least_1(text: str) -> int:
     return int(_number(text, int, 1, _MOST, "a whole number of at least 1"))
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from batten.cli import current_directory
 from batten.cli.amounts import duration, size
-from batten.cli.arguments import at_least_0, parse_headless, port
+from batten.cli.arguments import at_least_0, at_least_1, parse_headless, port
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser, UsageError
 from batten.cli.runtime import hosted_runtime
@@ -130,7 +130,7 @@ def worker_parser() -> Parser:
 
 def _add_runs(made: Parser) -> None:
     made.add_argument(
-        "--runs", type=at_least_0, default=_RUNS, help=f"runs at once in a worker; default: {_RUNS}"
+        "--runs", type=at_least_1, default=_RUNS, help=f"runs at once in a worker; default: {_RUNS}"
     )
 
 

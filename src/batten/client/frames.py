@@ -1,5 +1,6 @@
 """Reads server-sent events. Buffers bytes; does no I/O."""
 
+import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import PeerError
@@ -8,6 +9,19 @@ SILENT_S = 45.0
 """How long an answer may take; a stream without a byte for so long is opened again. The service
 sends a comment every 15 s."""
 _LONGEST = 64 << 20
+
+
+class StreamFailed(PeerError):
+    """The service ended a stream with an error; `code` is its type."""
+
+
+class _Told(Struct, frozen=True):
+    type: str
+    message: str
+
+
+class _Error(Struct, frozen=True):
+    error: _Told
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -27,6 +41,8 @@ class FrameReader:
         self._lines: list[bytes] = []
         """Of a frame that is not whole."""
         self._size = 0
+        self.failure: StreamFailed | None = None
+        """The error that the service ended the stream with, after all frames."""
 
     def feed(self, piece: bytes) -> list[Frame]:
         """The frames that are whole now. Raises `PeerError` for what is no stream of events."""
@@ -40,6 +56,9 @@ class FrameReader:
                 continue
             frame = _frame(self._lines)
             self._lines, self._size = [], 0
+            if isinstance(frame, StreamFailed):
+                self.failure = frame
+                break
             if frame is not None:
                 frames.append(frame)
         if self._size + len(self._rest) > _LONGEST:
@@ -47,8 +66,8 @@ class FrameReader:
         return frames
 
 
-def _frame(lines: list[bytes]) -> Frame | None:
-    """One event; None for a comment. An event named `error` is raised."""
+def _frame(lines: list[bytes]) -> Frame | StreamFailed | None:
+    """One event; None for a comment."""
     fields: dict[bytes, bytes] = {}
     texts: list[bytes] = []
     for line in lines:
@@ -62,8 +81,16 @@ def _frame(lines: list[bytes]) -> Frame | None:
         return None
     data = b"\n".join(texts)
     if fields.get(b"event") == b"error":
-        raise PeerError(f"the service ends the stream: {data[:500].decode(errors='replace')}")
+        return _failure(data)
     cursor = fields.get(b"id", b"")
     if not cursor.isdigit() or len(cursor) > 18:
         raise PeerError(f"the service sends an event with the id {cursor[:40]!r}")
     return Frame(int(cursor), data)
+
+
+def _failure(data: bytes) -> StreamFailed:
+    try:
+        told = msgspec.json.decode(data, type=_Error).error
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        told = _Told(PeerError.code, data[:500].decode(errors="replace"))
+    return StreamFailed(f"the service ends the stream: {told.message}", code=told.type)

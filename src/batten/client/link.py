@@ -12,7 +12,7 @@ import httpcore
 import msgspec
 
 from batten.client.errors import NoReply, ServerRefused, Unreachable
-from batten.client.frames import SILENT_S, Frame, FrameReader
+from batten.client.frames import SILENT_S, Frame, FrameReader, StreamFailed
 from batten.contract.errors import BattenError, CallerError, Conflict, NotFound, PeerError
 
 _CONNECT_S = 5.0
@@ -110,9 +110,11 @@ class Link:
         """Frames of a stream past the cursor, in the order sent, each once.
 
         A stream that breaks is opened again after its last frame. Ends when the service says that
-        nothing follows. Raises `Unreachable` if the service stays away.
+        nothing follows. Raises `Unreachable` if the service stays away, `NotFound` if what the
+        stream tells of is deleted, and `StreamFailed` if each one fails before its next frame.
         """
         pause_s, gone_since = _FIRST_PAUSE_S, None
+        failing_since: float | None = None
         clock = asyncio.get_running_loop().time
         while True:
             has_moved = False
@@ -122,13 +124,19 @@ class Link:
                         pause_s, gone_since = _FIRST_PAUSE_S, None
                         new = [frame for frame in page if frame.cursor > after]
                         if new:
-                            has_moved = True
+                            has_moved, failing_since = True, None
                             after = new[-1].cursor
                             yield new
                 return
             except _Over:  # closed in good order: the next answer says whether anything follows
                 if has_moved:
                     continue
+            except StreamFailed as error:  # the next answer says whether that may pass
+                if error.code == "not_found":
+                    raise NotFound(error.message) from error
+                failing_since = failing_since or clock()
+                if clock() - failing_since > self._patience_s:
+                    raise
             except (Unreachable, NoReply, ServerRefused) as error:
                 if isinstance(error, ServerRefused) and not error.is_temporary:
                     raise
@@ -155,6 +163,8 @@ class Link:
             async for piece in answer.aiter_stream():
                 page = reader.feed(piece)
                 yield page  # an empty one too: the service is there
+                if reader.failure is not None:
+                    raise reader.failure
         raise _Over
 
     @asynccontextmanager

@@ -18,13 +18,13 @@ from batten.control.specification import OPERATOR
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal, RequestRow, RunRow
 from batten.journal.recorder import whole_fact
+from batten.journal.remains import Remains
 from batten.protocols.hecate.approvals import Asked, Scope, check_answerable
 from batten.protocols.hecate.view import RunView
 from batten.session.history import envelopes_of
 from batten.session.last_turn import last_turn
 from batten.session.requests import resolve
 
-_NOTHING_ASKED = Asked()
 _PAGE = 200
 
 
@@ -66,9 +66,23 @@ async def _of_run(journal: Journal, run: RunRow) -> list[Asking]:
     if not rows:
         return []
     view = RunView()
+    base = await journal.base(run.run_id) if run.base_sequence else None
+    remains = Remains() if base is None else base.remains.copy()
     async for envelope in envelopes_of(journal, run.run_id):
         view.take(replace(envelope, data=await whole_fact(envelope.data, journal)))
-    return [Asking(row, run, view.asked.get(row.request_id, _NOTHING_ASKED)) for row in rows]
+        remains.take(envelope)
+    return [
+        Asking(row, run, view.asked.get(row.request_id) or _pruned(remains, row.request_id))
+        for row in rows
+    ]
+
+
+def _pruned(remains: Remains, request_id: str) -> Asked:
+    """What is kept of a question that was pruned: not what it asked for."""
+    kept = remains.requests.get(request_id)
+    if kept is None:
+        return Asked()
+    return Asked(kind=kept.kind, reason=kept.reason, at=kept.at, resolved_at=kept.resolved_at)
 
 
 async def find_approval(tasks: Tasks, task_id: str, request_id: str) -> Asking:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
-from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -17,8 +16,11 @@ from batten.contract.ids import new_artifact_id
 from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import ArtifactRow, Body, RunRow
+from batten.journal.handle import append
 from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import redact_fact
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.batch import Batch
 from batten.protocols.hecate.artifacts import CREATED_ONCE, CreateArtifact, is_public
 from batten.protocols.macp.artifacts import ATTACHED
 from batten.redact.redactor import Redactor
@@ -55,7 +57,6 @@ class Artifacts:
         self._patches = patches
         self._journal = tasks.journal
         self._quota = quota_bytes(tasks.environ)
-        self._creating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, artifact_id: str) -> tuple[ArtifactRow, RunRow]:
         """A public artifact and its run. Raises `NotFound`."""
@@ -88,19 +89,22 @@ class Artifacts:
         path = asked.metadata.get("target_path")
         if asked.kind == "patch" and not (isinstance(path, str) and path):
             raise CallerError("metadata.target_path is missing: the file that the patch changes")
-        # One at a time: of two equal requests, the second finds what the first has made.
         once = sha256(key.encode()).hexdigest() if key else ""
-        lock = self._creating.setdefault(run.run_id, asyncio.Lock())
-        async with lock:
-            return await self._create(run, asked, by=by, once=once)
+        return await self._create(run, asked, by=by, once=once)
 
     async def _create(self, run: RunRow, asked: CreateArtifact, *, by: str, once: str) -> Made:
         data = _clean(self._tasks.redactor, asked)
         body = await asyncio.to_thread(self._journal.inline, data)
-        for row in await self._journal.artifacts(run.run_id, kind=asked.kind):
+
+        def is_it(row: ArtifactRow) -> bool:
+            if row.kind != asked.kind or not is_public(row):
+                return False
             is_repeated = once and row.metadata.get(CREATED_ONCE) == once
             is_of_call = once and asked.tool_call_id and row.tool_call_id == asked.tool_call_id
-            if is_public(row) and (is_repeated or is_of_call or row.sha256 == body.sha256):
+            return bool(is_repeated or is_of_call or row.sha256 == body.sha256)
+
+        for row in await self._journal.artifacts(run.run_id, kind=asked.kind):
+            if is_it(row):
                 return Made(row, run, is_new=False)
         await self._check_room(run, body.size)
         metadata = {name: asked.metadata[name] for name in asked.metadata.keys() - _OUR_METADATA}
@@ -123,7 +127,20 @@ class Artifacts:
             metadata=metadata,
         )
         facts.append(redact_fact(replace(created, by=by), self._tasks.redactor))
-        await self._journal.append(run.run_id, facts, fence=None, bodies=bodies)
+
+        def keep(batch: Batch) -> ArtifactRow | None:
+            """Of equal requests, also to other servers, all but one find what that has made."""
+            batch.flush()
+            for row in batch.artifacts(run.run_id):
+                if is_it(row):
+                    return row
+            append(batch, run.run_id, facts, None, bodies)
+            return None
+
+        assert isinstance(self._journal, SqliteJournal)
+        made = await self._journal.work(keep)
+        if made is not None:
+            return Made(made, run, is_new=False)
         row, _ = await self.find(created.artifact_id)
         return Made(row, run, is_new=True)
 

@@ -82,17 +82,15 @@ class Reconciler:
     async def reconcile(self) -> int:
         """Queue lost runs again and close overdue questions; returns how many."""
         done = 0
-        for row in await self._journal.held():
-            if row.kind != "session" and row.parent_run_id is None and is_gone(row):
+        # Runs of terminals may be abandoned in any number: they are no concern of ours.
+        for row in await self._journal.held(surface=SURFACE):
+            if is_gone(row):
                 done += await self._requeue(row)
         for request in await self._journal.pending_requests(due_by=timestamp()):
             done += await self._time_out(request)
         return done
 
     async def _requeue(self, row: RunRow) -> bool:
-        session = await self._journal.session(row.session_id or "")
-        if session is None or session.surface != SURFACE:
-            return False
         if not has_exited(row):
             self._hung(row.worker_id)
         try:

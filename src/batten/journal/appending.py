@@ -1,6 +1,6 @@
 """The rules of an append, the same for every store: places, envelopes, chain, admission, fold.
 
-A store looks up the rows that `needed_rows`, `needs_cause`, `needs_start` and `needs_ancestors`
+A store looks up the rows that `needed_rows`, `needs_cause`, `needs_past` and `needs_ancestors`
 name, calls `prepare` and writes the result, all in one transaction. Nothing here does I/O.
 """
 
@@ -26,6 +26,7 @@ from batten.contract.facts import (
     ApprovalTimedOut,
     ArtifactCreated,
     Fact,
+    RequestClosed,
     RunCancelled,
     RunQueued,
 )
@@ -42,6 +43,7 @@ from batten.journal.rows import STEPS, Changes, FactContext, Known, RunFold, fol
 from batten.journal.rules import admit
 from batten.journal.workers import boot_ms
 
+_ANSWERS = (ApprovalResolved, ApprovalTimedOut, RequestClosed)
 _APPLIED = (ToolEditApplied, ToolFileWriteApplied, ToolMultiEditApplied)
 
 
@@ -139,9 +141,20 @@ def needs_ancestors(run: RunState, facts: Sequence[Fact]) -> bool:
     return run.fold.parent_run_id is not None and any(type(fact) is ToolInvoked for fact in facts)
 
 
-def needs_start(run: RunState, facts: Sequence[Fact]) -> bool:
-    """Whether the run's first start matters: an answer may end it while it is parked."""
-    return not run.worker_id and any(_halts(fact) for fact in facts)
+class Past(Struct, frozen=True):
+    """How a run began."""
+
+    queued: RunQueued | None = None
+    """None if that fact is gone, or never was."""
+    started_at: str = ""
+
+
+_NO_PAST = Past()
+
+
+def needs_past(run: RunState, facts: Sequence[Fact]) -> bool:
+    """Whether the run's beginning matters: an answer queues a parked run again, or ends it."""
+    return not run.worker_id and any(isinstance(fact, _ANSWERS) for fact in facts)
 
 
 def cancelled_above(run: RunState, find: Callable[[str], RunState | None]) -> str | None:
@@ -161,7 +174,7 @@ def prepare(
     guest: bool,
     known: Known | None,
     cancelled: str | None,
-    started_at: str = "",
+    past: Past = _NO_PAST,
     last_words: Sequence[Fact] = (),
     position: int,
     at: str,
@@ -170,8 +183,8 @@ def prepare(
     """Give facts their places, check, encode and fold them. Raises before anything is written.
 
     `known` holds the rows of `needed_rows`, `cancelled` the result of `cancelled_above`,
-    `started_at` the time of a run's first start if `needs_start`. An answer to a parked run's last
-    request is followed by `run.queued`, or by `last_words` and `run.cancelled`.
+    `past` the run's beginning if `needs_past`. An answer to a parked run's last request is followed
+    by `run.queued`, or by `last_words` and `run.cancelled`.
     """
     changes = Changes(known)
     folded, head, cause = run.fold, run.head, run.cause
@@ -220,7 +233,7 @@ def prepare(
             chains.append(head)
             sequence += 1
             position += 1
-        facts = _after_answer(run, folded, facts, started_at, last_words) if guest else ()
+        facts = _after_answer(run, folded, facts, past, last_words) if guest else ()
         guest = False
     after = replace(run, next_sequence=sequence, head=head, fold=folded, cause=cause)
     return Prepared(after, stored, chains, changes)
@@ -230,7 +243,7 @@ def _after_answer(
     run: RunState,
     folded: RunFold,
     facts: Sequence[Fact],
-    started_at: str,
+    past: Past,
     last_words: Sequence[Fact],
 ) -> tuple[Fact, ...]:
     """The facts that follow a guest's: the last answer to a parked run queues it again.
@@ -242,8 +255,8 @@ def _after_answer(
         return ()
     for fact in facts:
         if _halts(fact):
-            return *last_words, _halted(folded, fact, started_at)
-    return (queued_again(folded),)
+            return *last_words, _halted(folded, fact, past.started_at)
+    return (queued_again(folded, past.queued),)
 
 
 def _halts(fact: Fact) -> TypeGuard[ApprovalResolved | ApprovalTimedOut]:
@@ -251,9 +264,9 @@ def _halts(fact: Fact) -> TypeGuard[ApprovalResolved | ApprovalTimedOut]:
     return isinstance(fact, ApprovalResolved | ApprovalTimedOut) and fact.halt is True
 
 
-def queued_again(run: RunFold | RunRow) -> RunQueued:
-    """The fact that lets another worker go on with a run."""
-    return RunQueued(
+def queued_again(run: RunFold | RunRow, first: RunQueued | None) -> RunQueued:
+    """The fact that lets another worker go on with a run: it says what the first one said."""
+    return first or RunQueued(
         kind=run.kind,
         model=run.model,
         provider=run.provider,

@@ -24,6 +24,7 @@ from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.receipt import Receipt
+from batten.journal.remains import Base
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -193,14 +194,6 @@ class Spend(Struct, frozen=True):
     """Held by other runs of the task for calls they are making now."""
 
 
-class Base(Struct, frozen=True):
-    """The first stored fact of a pruned run, and the pruner's state."""
-
-    sequence: int
-    state: bytes | None
-    """The bytes that the pruner stored with it; the store does not read them."""
-
-
 class BodyWriter(Protocol):
     """Streams one artifact body to the store without holding it in memory."""
 
@@ -352,8 +345,13 @@ class Queue(Protocol):
         """Yields at once, and when a run is queued or asks a panel, anywhere; ends when closed."""
         ...
 
-    async def held(self, *, limit: int = 1000) -> list[RunRow]:
-        """Unfinished runs and open sessions that have a worker, oldest first."""
+    async def held(
+        self, *, kind: RunKind | None = None, surface: str | None = None, limit: int = 1000
+    ) -> list[RunRow]:
+        """Unfinished runs and open sessions that have a worker, oldest first.
+
+        `surface`: only runs of sessions that were opened there, without child runs.
+        """
         ...
 
 

@@ -12,11 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from batten.contract.envelope import Envelope
 from batten.contract.errors import Conflict, JournalError
-from batten.contract.facts import Fact
+from batten.contract.facts import Fact, RunQueued, RunStarted
 from batten.contract.ids import Minter, SessionId, session_stream
 from batten.journal import appending, leasing
-from batten.journal.appending import Prepared, RunState
+from batten.journal.appending import Past, Prepared, RunState
 from batten.journal.contract import Body, Journal, Lease, NewRun, RunRow, Spend, Stored
 from batten.journal.followers import FEED, PAGE, Followers, pages
 from batten.journal.receipt import Receipt
@@ -59,8 +60,8 @@ class Transaction(Protocol):
         """Id of the run's last event that is not about an artifact; empty if there is none."""
         ...
 
-    def started_at(self, run: RunState) -> str:
-        """When a worker first started the run; empty if that event is gone, or never was."""
+    def first(self, run: RunState, type_: str) -> Envelope | None:
+        """The run's first event of a type; None if it is gone, or never was."""
         ...
 
     def stage(
@@ -322,7 +323,7 @@ def _prepare(
     """Look up the rows that the rules need, and apply the rules. Stages nothing yet."""
     if appending.needs_cause(run, facts):
         run = replace(run, cause=batch.cause_of(run))
-    started_at = batch.started_at(run) if guest and appending.needs_start(run, facts) else ""
+    past = _past(batch, run) if guest and appending.needs_past(run, facts) else Past()
     cancelled = None
     if appending.needs_ancestors(run, facts):
         cancelled = appending.cancelled_above(run, batch.find_run)
@@ -332,9 +333,18 @@ def _prepare(
         guest=guest,
         known=batch.known(facts, run.session_id),
         cancelled=cancelled,
-        started_at=started_at,
+        past=past,
         last_words=last_words,
         position=batch.next_position,
         at=batch.now(),
         mint=batch.minter.mint,
+    )
+
+
+def _past(batch: Transaction, run: RunState) -> Past:
+    queued, started = (batch.first(run, type_) for type_ in (RunQueued.TYPE, RunStarted.TYPE))
+    fact = None if queued is None else queued.data
+    return Past(
+        queued=fact if isinstance(fact, RunQueued) else None,
+        started_at="" if started is None else started.occurred_at,
     )

@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 from hashlib import sha256
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from batten.contract.envelope import decode_fact
+from batten.contract.envelope import decode
 from batten.contract.errors import CallerError, Conflict, StoreDamaged
 from batten.contract.facts import ArtifactCreated
-from batten.journal import contract
+from batten.journal import remains
 from batten.journal.appending import RunState, first_hash
 from batten.journal.contract import ArtifactRow, RunRow, Stored
+from batten.journal.remains import Remains
 from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fold
 
 
-class KeptBase(contract.Base, frozen=True):
+class KeptBase(remains.Base, frozen=True):
     """A base with what the store keeps of the facts before it: their chain and their rows."""
 
     chain: bytes
@@ -68,6 +68,7 @@ class Prefix:
         self._fold = kept.rows.fold if kept else RunFold(kind=run.kind)
         self._changes = kept.rows.changes() if kept else Changes()
         self._chain = kept.chain if kept else first_hash(run.run_id)
+        self._remains = kept.remains.copy() if kept else Remains()
         self._artifact_ids: list[str] = list(kept.rows.kept) if kept else []
         self.sequence = run.base_sequence
         """The next fact to take."""
@@ -83,22 +84,16 @@ class Prefix:
             raise StoreDamaged(f"run {run.run_id} has no fact {self.sequence}: verify it")
         for stored in page:
             self._chain = sha256(self._chain + stored.body).digest()
-            fact = decode_fact(stored.body)
-            at = _time.decode(stored.body).occurred_at
+            envelope = decode(stored.body)
+            fact, at = envelope.data, envelope.occurred_at
             place = FactContext(run.run_id, run.task_id, run.session_id, stored.sequence, at)
             self._fold = fold(self._fold, self._changes, place, fact)
+            self._remains.take(envelope)
             if isinstance(fact, ArtifactCreated):
                 self._artifact_ids.append(fact.artifact_id)
         self.sequence = page[-1].sequence + 1
 
     def cut(self) -> Cut:
-        run, rows = self._run, base_of(self._fold, self._changes)
+        run, rows = self._run, base_of(self._fold, self._changes, self._remains)
         first = run.base_sequence
         return Cut(run.run_id, first, self._before, self._chain, rows, self._artifact_ids)
-
-
-class _Time(Struct):
-    occurred_at: str
-
-
-_time = msgspec.json.Decoder(_Time)

@@ -7,6 +7,7 @@ rows. State that is no fact (lease, fence, chain) is not here.
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome, RunStatus, ending_of
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
+from batten.journal.remains import Remains
 
 PROMPT_CHARACTERS = 200
 _LARGEST_NUMBER = 2**63 - 1
@@ -451,6 +453,8 @@ class Base(Struct, frozen=True, kw_only=True):
     sessions: list[SessionRow]
     kept: list[str] = []
     """Of these artifacts, those whose bodies a pin keeps."""
+    remains: Remains = msgspec.field(default_factory=Remains)
+    """The rest that readers are told."""
 
     def changes(self) -> Changes:
         """The rows as they were at the base."""
@@ -462,11 +466,12 @@ class Base(Struct, frozen=True, kw_only=True):
         return changes
 
 
-def base_of(fold: RunFold, changes: Changes) -> Base:
+def base_of(fold: RunFold, changes: Changes, remains: Remains) -> Base:
     return Base(
         fold=fold,
         requests=list(changes.requests.values()),
         artifacts=list(changes.artifacts.values()),
         ledger=changes.ledger,
         sessions=list(changes.sessions.values()),
+        remains=remains,
     )

@@ -43,6 +43,7 @@ class RequestsQuery(Struct, frozen=True, kw_only=True):
 
     run_id: _Id | UnsetType = UNSET
     limit: _Limit = MOST
+    """Of a run with more, the newest."""
 
 
 class ArtifactsQuery(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A session's past: its conversation read back from the journal, even a pruned one."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from msgspec import Struct
@@ -7,7 +8,7 @@ from msgspec import Struct
 from batten.agent.conversation import Conversation, needed_content
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import Conflict
-from batten.contract.facts import Fact, RunResumedFromEvent, SessionOpened
+from batten.contract.facts import Fact, RunQueued, RunResumedFromEvent, SessionOpened
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.recorder import Content, load_artifact, open_sealed, whole_fact
@@ -25,6 +26,8 @@ async def envelopes_of(journal: Journal, run_id: str) -> AsyncGenerator[Envelope
             yield decode(stored.body)
             after = stored.sequence
         is_full = len(page) == _PAGE
+        if is_full:
+            await asyncio.sleep(0)  # a long run does not keep others waiting
 
 
 async def facts_of(
@@ -76,6 +79,15 @@ async def opening_of(journal: Journal, session_id: str) -> SessionOpened | None:
     for stored in await journal.read(session_stream(SessionId(session_id)), limit=1):
         fact = decode(stored.body).data
         return fact if isinstance(fact, SessionOpened) else None
+    return None
+
+
+async def queued_of(journal: Journal, run_id: str) -> RunQueued | None:
+    """The fact that queued a run first; None if it was pruned."""
+    for stored in await journal.read(run_id, limit=2):  # it is the first, or follows an origin
+        fact = decode(stored.body).data
+        if isinstance(fact, RunQueued):
+            return fact
     return None
 
 

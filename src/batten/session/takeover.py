@@ -22,7 +22,7 @@ from batten.journal.recorder import whole_fact
 from batten.journal.workers import has_exited, is_abandoned
 from batten.models.pricing import costs_nothing
 from batten.redact.seal import SealKey
-from batten.session.history import envelopes_of
+from batten.session.history import envelopes_of, queued_of
 from batten.session.last_turn import last_turn
 from batten.session.requests import cancelled
 
@@ -194,7 +194,8 @@ async def queue_again(deps: Holder, row: RunRow, lease: Lease | None = None) -> 
         await end_idle(deps, row, "interrupted", why, lease=lease)
         return False
     lease = await take_over(deps, row, "queue", lease)
-    await deps.journal.append(row.run_id, [queued_again(row)], fence=lease.fence)
+    again = queued_again(row, await queued_of(deps.journal, row.run_id))
+    await deps.journal.append(row.run_id, [again], fence=lease.fence)
     await deps.journal.release(lease)
     return True
 

@@ -9,7 +9,7 @@ import pytest
 from batten.serve.http.errors import HttpError
 from batten.serve.http.keys import KeyRing, KeyScope, KeyStore
 from batten.serve.http.limits import Limits, RateLimit
-from tests.serve.http.wire import PATIENCE_S, Toy, toy
+from tests.serve.http.wire import PATIENCE_S, Connection, Toy, request, toy
 
 NOTE = {"text": "a"}
 
@@ -96,6 +96,49 @@ async def test_a_revoked_key_stops_working_without_a_restart(tmp_path: Path) -> 
             while (await server.ask("GET", "/toy/page", headers=bearer(two))).status != 401:
                 pass
         assert (await server.ask("GET", "/toy/page")).status == 401
+
+
+async def test_a_stream_ends_when_its_key_is_revoked_and_others_go_on(tmp_path: Path) -> None:
+    store = KeyStore(str(tmp_path))
+    keys = [store.create(name, "viewer")[1] for name in ("one", "two")]
+    async with toy(tmp_path, Limits(heartbeat_s=0.3), api_keys=("the environment's",)) as server:
+        opened: list[Connection] = []
+        for key in (*keys, "the environment's"):
+            connection = await server.connect()
+            await connection.send(request("GET", "/toy/follow", headers=bearer(key)))
+            assert (await connection.head())[0] == 200
+            assert await connection.chunk() == b": ok\n\n"
+            opened.append(connection)
+        store.revoke("one")
+        # The answer is complete, and what is asked next on the connection is refused.
+        assert not b"".join([x async for x in opened[0].chunks()]).replace(b": heartbeat\n\n", b"")
+        assert (await opened[0].ask("GET", "/toy/page", headers=bearer(keys[0]))).status == 401
+        for connection in opened[1:]:
+            for _ in range(3):
+                assert await connection.chunk() == b": heartbeat\n\n"
+        assert len(server.app.streams) == 2
+
+
+async def test_a_stream_without_a_key_ends_when_keys_are_wanted(server: Toy) -> None:
+    connection = await server.connect()
+    await connection.send(request("GET", "/toy/follow"))
+    assert (await connection.head())[0] == 200
+    KeyStore(str(server.home)).create("ci", "viewer")
+    assert [chunk async for chunk in connection.chunks()] == [b": ok\n\n"]
+
+
+async def test_streams_outlast_keys_that_cannot_be_read_for_a_while(tmp_path: Path) -> None:
+    store = KeyStore(str(tmp_path))
+    key = store.create("one", "viewer")[1]
+    async with toy(tmp_path, Limits(heartbeat_s=0.3)) as server:
+        connection = await server.connect()
+        await connection.send(request("GET", "/toy/follow", headers=bearer(key)))
+        assert (await connection.head())[0] == 200
+        assert await connection.chunk() == b": ok\n\n"
+        (tmp_path / "keys").rename(tmp_path / "away")
+        (tmp_path / "keys").write_text("no directory")
+        for _ in range(3):
+            assert await connection.chunk() == b": heartbeat\n\n"
 
 
 async def test_the_use_of_a_key_is_remembered(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ async def test_what_is_no_request_gets_a_typed_error(server: Toy, sent: bytes, s
     await connection.send(sent)
     answer = await connection.answer()
     assert answer.status == status
-    assert set(answer.error) == {"type", "message"}
+    assert set(answer.error) == {"type", "message", "request_id"}
+    assert answer.error["request_id"] == answer.headers["x-request-id"]
     assert await rest(connection) == b""
 
 

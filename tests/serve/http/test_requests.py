@@ -213,6 +213,20 @@ async def test_a_body_says_that_it_is_json_or_nothing(server: Toy, kind: str, st
     assert (await server.ask("POST", "/toy/notes", body, {"Content-Type": kind})).status == status
 
 
+@pytest.mark.parametrize(
+    ("coding", "status"), [("identity", 200), ("gzip", 415), ("gzip, br", 415)]
+)
+async def test_a_compressed_body_is_refused_and_not_taken_for_another(
+    server: Toy, coding: str, status: int
+) -> None:
+    for method, path, body in (("POST", "/toy/notes", {"text": "a"}), ("PUT", "/toy/raw", b"abc")):
+        answer = await server.ask(method, path, body, {"Content-Encoding": coding})
+        assert answer.status == status, answer.body
+        if status == 415:
+            assert answer.headers["accept-encoding"] == "identity"
+            assert "Content-Encoding" in answer.error["message"]
+
+
 async def test_each_surface_has_its_own_shape_of_errors(server: Toy) -> None:
     assert (await server.ask("GET", "/other/fail/conflict")).json == {
         "statusCode": 409,

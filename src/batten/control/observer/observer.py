@@ -116,7 +116,8 @@ class Observer:
                     self._take(await self.journal.awaited(limit=_MOST_QUEUED), group)
                 if is_due and self._settings.run_recovery_enabled:
                     recovered_at = now
-                    self._take(filter(self._is_free, await self.journal.held()), group)
+                    held = await self.journal.held(kind="coordination")
+                    self._take(filter(self._is_free, held), group)
                     if now - searched_at > _SEARCH_S:
                         searched_at = now
                         await self._take_released(group)

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from batten.contract.errors import NotFound
 from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind
+from batten.contract.facts.run import RunKind
 from batten.journal.contract import (
     ArtifactRow,
     Body,
@@ -151,9 +152,21 @@ class MemoryJournal(JournalHandle):
         rows = [row for row in self._all_runs() if row.kind == "coordination"]
         return [row for row in rows if row.status == "queued" and not row.worker_id][:limit]
 
-    async def held(self, *, limit: int = 1000) -> list[RunRow]:
-        rows = self._all_runs()
-        return [row for row in rows if row.worker_id and row.ended_at is None][:limit]
+    async def held(
+        self, *, kind: RunKind | None = None, surface: str | None = None, limit: int = 1000
+    ) -> list[RunRow]:
+        sessions = self._store.sessions
+
+        def is_wanted(row: RunRow) -> bool:
+            if not row.worker_id or row.ended_at is not None or kind not in (None, row.kind):
+                return False
+            if surface is None:
+                return True
+            session = sessions.get(row.session_id or "")
+            is_own = row.kind != "session" and row.parent_run_id is None
+            return is_own and session is not None and session.surface == surface
+
+        return [row for row in self._all_runs() if is_wanted(row)][:limit]
 
     def _all_runs(self) -> list[RunRow]:
         """Rows of all runs and session streams, oldest first."""

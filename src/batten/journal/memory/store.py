@@ -12,9 +12,9 @@ from hashlib import sha256
 from msgspec import Struct
 from msgspec.structs import replace
 
-from batten.contract.envelope import decode, timestamp
+from batten.contract.envelope import Envelope, decode, timestamp
 from batten.contract.errors import NotFound, StoreDamaged
-from batten.contract.facts import Fact, GapEventsPruned, RunStarted
+from batten.contract.facts import Fact, GapEventsPruned
 from batten.contract.ids import Minter
 from batten.contract.outcomes import RunStatus
 from batten.journal.appending import Clock, Prepared, RunState
@@ -142,11 +142,11 @@ class MemoryStore:
                 return decode(self._at(index, place).body).event_id
         return ""
 
-    def started_at(self, run: RunState) -> str:
+    def first(self, run: RunState, type_: str) -> Envelope | None:
         index = self.index(run.run_id)
-        if RunStarted.TYPE not in index.types:
-            return ""
-        return decode(self._at(index, index.types.index(RunStarted.TYPE)).body).occurred_at
+        if type_ not in index.types:
+            return None
+        return decode(self._at(index, index.types.index(type_)).body)
 
     def lease(self, run: RunState) -> None:
         self.index(run.run_id).state = run
@@ -275,7 +275,7 @@ class MemoryStore:
         cut.check(index.state, index.chain(cut.before - 1))
         cut = cut.spare(row for row in self.artifacts.values() if row.run_id == cut.run_id)
         index.forget(cut.before - cut.first)
-        index.base = KeptBase(cut.before, state, cut.chain, cut.rows)
+        index.base = KeptBase(cut.before, state, cut.rows.remains, cut.chain, cut.rows)
         index.state = replace(index.state, base_sequence=cut.before)
         self.released.update(cut.artifact_ids)
         marker = GapEventsPruned(cut.first, cut.before - 1, timestamp(), reason)

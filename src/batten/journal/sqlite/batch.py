@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from batten.contract.envelope import decode
+from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts import TERMINAL, Fact
 from batten.contract.ids import Minter
@@ -68,9 +68,7 @@ _SELECT_CAUSE = (
     "SELECT body FROM events WHERE run = ? AND type NOT LIKE 'artifact.%'"
     " ORDER BY sequence DESC LIMIT 1"
 )
-_SELECT_START = (
-    "SELECT body FROM events WHERE run = ? AND type = 'run.started' ORDER BY sequence LIMIT 1"
-)
+_SELECT_FIRST = "SELECT body FROM events WHERE run = ? AND type = ? ORDER BY sequence LIMIT 1"
 _SELECT_NEXT = (
     "SELECT 1 + max(position, coalesce((SELECT max(position) FROM events), 0)),"
     " 1 + max(key, coalesce((SELECT max(key) FROM runs), 0)) FROM floors"
@@ -192,10 +190,10 @@ class Batch:
         body = self.db.execute(_SELECT_CAUSE, (run.key,)).get
         return "" if body is None else decode(body).event_id
 
-    def started_at(self, run: RunState) -> str:
+    def first(self, run: RunState, type_: str) -> Envelope | None:
         self.flush()
-        body = self.db.execute(_SELECT_START, (run.key,)).get
-        return "" if body is None else decode(body).occurred_at
+        body = self.db.execute(_SELECT_FIRST, (run.key, type_)).get
+        return None if body is None else decode(body)
 
     def _know(self, run: RunState) -> RunState:
         if len(self._runs) >= _KNOWN_RUNS:

@@ -26,7 +26,8 @@ def base(reader: Reader, run_id: str) -> KeptBase | None:
         return None
     sequence, chain, rows, state = found[0]
     try:
-        return KeptBase(sequence, state, chain, msgspec.json.decode(rows, type=Base))
+        kept = msgspec.json.decode(rows, type=Base)
+        return KeptBase(sequence, state, kept.remains, chain, kept)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"the base of run {run_id} cannot be read: {error}") from error
 

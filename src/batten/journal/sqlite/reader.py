@@ -64,6 +64,10 @@ def _json_columns(type_: type[Struct]) -> tuple[str, ...]:
     return tuple(name for name in type_.__struct_fields__ if name in _JSON)
 
 
+_OF_SURFACE = (
+    " AND kind != 'session' AND parent_run_id IS NULL"
+    " AND (SELECT surface FROM sessions WHERE sessions.session_id = runs.session_id) = ?"
+)
 _OF_LAST_RUN = {
     "status = ?": "coalesce((SELECT status FROM runs WHERE run_id = last_run_id), 'queued') = ?"
 }
@@ -138,9 +142,9 @@ class Reader:
     def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
         key = self._keys.get(run_id) or self._key(run_id)
         rows = self.all(_PAGE, (key, after, limit))
-        if not rows and after < 0:
-            # It may have been deleted meanwhile, and imported again under another key.
-            rows = self.all(_PAGE, (self._key(run_id), after, limit))
+        # It may have been deleted meanwhile, and imported again under another key.
+        if not rows and (present := self._key(run_id)) != key:
+            rows = self.all(_PAGE, (present, after, limit))
         return [Stored(place, run_id, number, type_, body) for place, number, type_, body in rows]
 
     def feed(self, after: int, limit: int, filters: FeedFilters) -> list[Stored]:
@@ -222,9 +226,17 @@ class Reader:
         )
         return self._rows(RunRow, rest, (limit,))
 
-    def held(self, limit: int) -> list[RunRow]:
-        rest = "WHERE worker_id != '' AND ended_at IS NULL ORDER BY key LIMIT ?"
-        return self._rows(RunRow, rest, (limit,))
+    def held(self, kind: str | None, surface: str | None, limit: int) -> list[RunRow]:
+        where = "worker_id != '' AND ended_at IS NULL"
+        bindings: list[str] = []
+        if kind is not None:
+            where += " AND kind = ?"
+            bindings.append(kind)
+        if surface is not None:
+            where += _OF_SURFACE
+            bindings.append(surface)
+        rest = f"WHERE {where} ORDER BY key LIMIT ?"
+        return self._rows(RunRow, rest, (*bindings, limit))
 
     def session(self, session_id: str) -> SessionRow | None:
         return next(iter(self._rows(SessionRow, "WHERE session_id = ?", (session_id,))), None)

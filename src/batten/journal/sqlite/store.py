@@ -10,6 +10,7 @@ from typing import Any, TypeVar, Unpack
 
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.facts.artifact import ArtifactKind
+from batten.contract.facts.run import RunKind
 from batten.journal.contract import (
     ArtifactRow,
     Body,
@@ -156,8 +157,10 @@ class SqliteJournal(JournalHandle):
     async def awaited(self, *, limit: int = PAGE) -> list[RunRow]:
         return self._read().awaited(limit)
 
-    async def held(self, *, limit: int = 1000) -> list[RunRow]:
-        return self._read().held(limit)
+    async def held(
+        self, *, kind: RunKind | None = None, surface: str | None = None, limit: int = 1000
+    ) -> list[RunRow]:
+        return self._read().held(kind, surface, limit)
 
     async def feed(
         self, *, after: int = 0, limit: int = PAGE, **filters: Unpack[FeedFilters]

@@ -223,8 +223,11 @@ def is_public(row: ArtifactLike) -> bool:
     return row.kind != "sealed" and row.deleted_at is None
 
 
-def artifact_object(row: ArtifactLike, run: RunLike | None, body: bytes | None = None) -> Artifact:
-    """An artifact. `body` is a patch's diff, shown inline; None leaves it out.
+def artifact_object(
+    row: ArtifactLike, run: RunLike | None, body: bytes | None = None, *, changed_at: str = ""
+) -> Artifact:
+    """An artifact. `body` is a patch's diff, shown inline; None leaves it out. `changed_at` is when
+    it was last changed, if it was.
 
     Raises `CallerError` for a sealed one.
     """
@@ -248,7 +251,7 @@ def artifact_object(row: ArtifactLike, run: RunLike | None, body: bytes | None =
         kind=row.kind,
         status=row.status,
         created_at=row.created_at,
-        updated_at=row.reverted_at or row.applied_at or row.created_at,
+        updated_at=changed_at or row.reverted_at or row.applied_at or row.created_at,
         summary=row.summary,
         size_bytes=row.size_bytes,
         sha256=row.sha256,

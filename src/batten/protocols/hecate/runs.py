@@ -123,6 +123,7 @@ class RunDetails(Struct, frozen=True, kw_only=True):
     artifact_count: int | UnsetType = UNSET
     started_at: str = ""
     last_error: str = ""
+    trace_id: str = ""
 
 
 _NO_DETAILS = RunDetails()
@@ -158,6 +159,7 @@ def run_object(row: RunLike, details: RunDetails = _NO_DETAILS) -> Run:
         created_at=row.created_at,
         started_at=details.started_at,
         finished_at=row.ended_at or "",
+        trace_id=details.trace_id,
     )
 
 

@@ -78,6 +78,7 @@ class _Artifact(Struct, frozen=True, kw_only=True):
     reverted_at: str | None
     pinned: bool = False
     deleted_at: str | None = None
+    changed_at: str = ""
 
 
 class RunView:
@@ -145,7 +146,11 @@ class RunView:
 
     def artifacts(self, run: RunLike | None) -> list[Artifact]:
         """The public ones, without their bodies."""
-        return [artifact_object(row, run) for row in self._artifacts.values() if is_public(row)]
+        return [
+            artifact_object(row, run, changed_at=row.changed_at)
+            for row in self._artifacts.values()
+            if is_public(row)
+        ]
 
     def run(self, row: RunLike, details: RunDetails) -> Run:
         """The run's object at this sequence: a row that is already ahead does not show."""
@@ -159,8 +164,8 @@ class RunView:
             finished_at="" if is_behind else run.finished_at,
             last_sequence=self.sequence,
             last_error=self.last_error or run.last_error,
-            started_at=self.started_at or run.started_at,
-            trace_id=self._trace_of(row.run_id),
+            started_at=run.started_at or self.started_at,
+            trace_id=run.trace_id or self._trace_of(row.run_id),
             root_span_id=span_of(row.run_id),
             step_count=self.step_count if self._is_whole else UNSET,
             approval_count=self._approval_count if self._is_whole else UNSET,
@@ -323,7 +328,7 @@ class RunView:
         row = self._artifacts.get(fact.artifact_id)
         if row is None:
             return
-        changed: dict[str, Any] = {fact.field: fact.new_value}
+        changed: dict[str, Any] = {fact.field: fact.new_value, "changed_at": envelope.occurred_at}
         if changed.get("status") == "applied":
             changed["applied_at"] = envelope.occurred_at
         self._artifacts[fact.artifact_id] = replace(row, **changed)

@@ -1,6 +1,6 @@
 """Who may call: a door for each socket, with the checks of what comes through it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +23,8 @@ class Door(Struct, frozen=True):
     """None for a socket that no browser can reach."""
     is_counted: bool = True
     """Whether clients have a rate that surfaces limit."""
+    still_admits: Callable[[Principal], bool] = lambda _: True
+    """Whether a client that was let in would be let in again: its key may be revoked meanwhile."""
 
 
 def local_door() -> Door:
@@ -38,7 +40,15 @@ def network_door(keys: KeyRing, guard: Guard, *, is_local: bool) -> Door:
             return LOCAL
         return _distinct(keys.principal(headers))
 
-    return Door(authenticate, guard)
+    def still_admits(principal: Principal) -> bool:
+        try:
+            if not principal.key_id:
+                return is_local and keys.is_empty
+            return keys.holds(principal.key_id)
+        except OSError:  # the keys cannot be read now: the next look tells
+            return True
+
+    return Door(authenticate, guard, still_admits=still_admits)
 
 
 def _distinct(principal: Principal | None) -> Principal | None:

@@ -20,6 +20,7 @@ from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import (
     broken_body,
+    check_coding,
     check_length,
     collect_body,
     stalled_at_stop,
@@ -84,16 +85,23 @@ class _Row:
 class _Exchange:
     """One request with what is known of it."""
 
-    __slots__ = ("also", "params", "principal", "request", "request_id", "row")
+    __slots__ = ("also", "door", "params", "principal", "request", "request_id", "row")
 
-    def __init__(self, request: Request, request_id: str) -> None:
+    def __init__(self, request: Request, request_id: str, door: Door) -> None:
         self.request = request
+        self.door = door
         self.request_id = request_id
         self.also: SentHeaders = ()
         """Headers that the answer has besides its own."""
         self.row: _Row | None = None
         self.params: dict[str, str] = {}
         self.principal: Principal | None = None
+
+    def is_admitted(self) -> bool:
+        """Whether its client would be let in again."""
+        if self.row is None or self.row.authenticate is not None or self.principal is None:
+            return True
+        return self.door.still_admits(self.principal)
 
 
 class App:
@@ -181,7 +189,7 @@ class App:
             request_id = given.decode()
         else:
             request_id = next(self._request_ids)
-        exchange = _Exchange(request, request_id)
+        exchange = _Exchange(request, request_id, door)
         request_id_of_log.set(request_id)
         self._active += 1
         writing = None if request.method in _READS else self._writing
@@ -189,7 +197,7 @@ class App:
             writing.begin()
         try:
             try:
-                answer = await self._answer(exchange, door)
+                answer = await self._answer(exchange)
             finally:
                 self._active -= 1
                 if writing is not None:
@@ -209,9 +217,9 @@ class App:
         if _log.isEnabledFor(level):
             _record(level, exchange, status, perf_counter() - began)
 
-    async def _answer(self, exchange: _Exchange, door: Door) -> Any:
+    async def _answer(self, exchange: _Exchange) -> Any:
         """What the handler returns, after all checks."""
-        request = exchange.request
+        request, door = exchange.request, exchange.door
         headers = request.headers
         if request.repeated:
             check_repeated(request.repeated)
@@ -229,7 +237,7 @@ class App:
             return Reply(status=204, headers=(("allow", self._allowed(exchange)),))
         exchange.row = row
         route = row.route
-        principal = exchange.principal = self._admit(exchange, row, door)
+        principal = exchange.principal = self._admit(exchange, row)
         if params:
             exchange.params = dict(zip(row.names, params, strict=True))
         call = Call(
@@ -252,7 +260,8 @@ class App:
                 "request_timeout", f"the server took longer than {route.timeout_s:g} s"
             ) from error
 
-    def _admit(self, exchange: _Exchange, row: _Row, door: Door) -> Principal:
+    def _admit(self, exchange: _Exchange, row: _Row) -> Principal:
+        door = exchange.door
         authenticate = row.authenticate or door.authenticate
         if row.surface.edge is None:
             principal = authorized(row.route, authenticate, exchange.request.headers)
@@ -295,6 +304,7 @@ class App:
 
     async def _body(self, exchange: _Exchange, row: _Row) -> Any:
         route, headers = row.route, exchange.request.headers
+        check_coding(headers)
         check_length(headers, route.max_body)
         timeout_s = self.limits.body_timeout_s
         try:
@@ -357,8 +367,9 @@ class App:
         except BattenError:
             await close_source(stream.source)
             raise
+        request, request_id, shape = exchange.request, exchange.request_id, row.surface.error
         await self.streams.serve(
-            stream, exchange.request, headers, exchange.request_id, row.surface.error
+            stream, request, headers, request_id, shape, is_admitted=exchange.is_admitted
         )
         return 200
 

@@ -19,6 +19,17 @@ def check_length(headers: Mapping[bytes, bytes], max_bytes: int) -> None:
         raise _too_large(max_bytes)
 
 
+def check_coding(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body that is compressed: it would be taken for what it is not."""
+    coding = headers.get(b"content-encoding")
+    if coding is not None and coding.strip().lower() not in (b"", b"identity"):
+        raise HttpError(
+            "unsupported_media_type",
+            "the body has a Content-Encoding; send it as it is, without one",
+            headers=(("accept-encoding", "identity"),),
+        )
+
+
 async def collect_body(request: Request, max_bytes: int) -> bytes:
     """The whole body. One without a length is counted as it arrives.
 

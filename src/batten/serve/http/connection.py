@@ -8,6 +8,7 @@ cuts off a client that does not read (`TCP_USER_TIMEOUT`).
 
 import asyncio
 import fcntl
+import secrets
 import socket
 import sys
 import termios
@@ -53,7 +54,7 @@ class Owner(Protocol):
     """The header line of this second."""
     is_tls: bool
 
-    def refusal(self, status: int) -> bytes:
+    def refusal(self, status: int, request_id: str) -> bytes:
         """The body that explains why a head was refused."""
         ...
 
@@ -371,9 +372,13 @@ class Connection(asyncio.Protocol):
 
     def _explain(self) -> None:
         """Say what was wrong with a head."""
-        body = self.owner.refusal(self._refused)
+        request_id = f"req_{secrets.token_hex(12)}"
+        body = self.owner.refusal(self._refused, request_id)
         more = b"content-length: %d\r\nconnection: close\r\n" % len(body)
-        headers = [(b"content-type", b"application/json")]
+        headers = [
+            (b"x-request-id", request_id.encode()),
+            (b"content-type", b"application/json"),
+        ]
         if self._refused == 405:
             headers.append((b"allow", _METHODS))
         self.transport.write(head(self._refused, headers, more + self.owner.date) + body)

@@ -198,6 +198,14 @@ class KeyRing:
             self._store.note_use(key.id)
         return Principal(key.name, key.scope, key.id)
 
+    def holds(self, key_id: str) -> bool:
+        """Whether a key that was valid still is."""
+        self._refresh()
+        key = self._keys.get(key_id)
+        if key is None:
+            return any(principal.key_id == key_id for _, principal in self._others)
+        return not key.revoked_at
+
     def _among_others(self, text: bytes) -> Principal | None:
         """Compares with all of them, so that the time tells nothing."""
         digest = sha256(text).digest()

@@ -73,9 +73,10 @@ class Listener:
         self._sweep()
         self._accept_from_now()
 
-    def refusal(self, status: int) -> bytes:
+    def refusal(self, status: int, request_id: str) -> bytes:
         code, message = _REASONS[status]
-        return msgspec.json.encode({"error": {"type": code, "message": message}})
+        told = {"type": code, "message": message, "request_id": request_id}
+        return msgspec.json.encode({"error": told})
 
     def stop(self) -> None:
         """Accept no more connections, and close each one after the request it works on. One whose

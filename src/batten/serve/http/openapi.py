@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from batten.serve.http.errors import STATUS
+from batten.serve.http.errors import STATUS, HecateErrorReply
 from batten.serve.http.field_notes import describe_fields
 from batten.serve.http.routing import names
 from batten.serve.http.table import Route, Surface
@@ -92,7 +92,8 @@ class _Schemas:
         types: list[Any] = []
         for surface, route in rows:
             others = (type_ for _, type_ in (*route.other_replies, *route.parts))
-            found = (route.query, route.reply, surface.error_reply, body_type(route), *others)
+            errors = (surface.error_reply, HecateErrorReply)
+            found = (route.query, route.reply, *errors, body_type(route), *others)
             types += [one for one in found if one not in (None, bytes)]
         # Types such as `dict[str, int]` cannot be told apart by identity.
         self._places: dict[str, int] = {}
@@ -228,5 +229,10 @@ def _responses(surface: Surface, route: Route, schemas: _Schemas) -> Json:
             if type_ is not None:
                 other["content"] = {route.content_type: {"schema": _content(type_, schemas)}}
             responses[str(status)] = other
-    responses["431"] = {"description": "The request line and headers are too long. No body."}
+    # Before a path is known, so in one shape for all surfaces.
+    responses["431"] = {
+        "description": "The request line and headers are too long.",
+        "headers": headers,
+        "content": {"application/json": {"schema": schemas.of(HecateErrorReply)}},
+    }
     return responses

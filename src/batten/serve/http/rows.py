@@ -68,7 +68,7 @@ async def list_requests(call: Call) -> RequestRows:
     query: RequestsQuery = call.query
     if query.run_id is UNSET:
         return RequestRows(await journal.pending_requests(limit=query.limit))
-    return RequestRows((await journal.requests(query.run_id))[: query.limit])
+    return RequestRows((await journal.requests(query.run_id))[-query.limit :])
 
 
 async def get_request(call: Call) -> RequestRow:

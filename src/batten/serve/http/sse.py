@@ -46,14 +46,21 @@ class OpenStream:
         "ended",
         "heartbeat",
         "heartbeat_s",
+        "is_admitted",
         "sending_since",
         "sent_at",
     )
 
     def __init__(
-        self, request: Request, heartbeat: bytes | Callable[[], bytes], heartbeat_s: float
+        self,
+        request: Request,
+        heartbeat: bytes | Callable[[], bytes],
+        heartbeat_s: float,
+        is_admitted: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`is_admitted`: whether the reader would be let in again."""
         self._request = request
+        self.is_admitted = is_admitted
         self._task = asyncio.current_task()
         self._beat: asyncio.Task[None] | None = None
         self._pending: Awaitable[None] | None = None
@@ -172,7 +179,9 @@ class Streams:
             stream.end("closing")
 
     async def tick(self) -> None:
-        """Send heartbeats and cut off stalled readers, until cancelled."""
+        """Send heartbeats, end streams whose key was revoked, and cut off stalled readers, until
+        cancelled.
+        """
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -182,7 +191,9 @@ class Streams:
                 await asyncio.sleep(min(_TICK_S, shortest / 3))
                 now = loop.time()
                 for stream in tuple(self._open):
-                    if stream.sending_since:
+                    if not stream.is_admitted():
+                        stream.end("closing")
+                    elif stream.sending_since:
                         if now - stream.sending_since > self._limits.stall_s:
                             self.stalled += 1
                             stream.end("stalled")
@@ -196,11 +207,11 @@ class Streams:
         headers: list[Header],
         request_id: str,
         shape: ErrorShape,
+        is_admitted: Callable[[], bool] = lambda: True,
     ) -> None:
         """Send an admitted stream to its end. Its source is closed in any case."""
-        reader = OpenStream(
-            request, stream.heartbeat, stream.heartbeat_s or self._limits.heartbeat_s
-        )
+        beat_s = stream.heartbeat_s or self._limits.heartbeat_s
+        reader = OpenStream(request, stream.heartbeat, beat_s, is_admitted)
         try:
             self._open.add(reader)
             await request.begin(200, [*HEADERS, *headers])

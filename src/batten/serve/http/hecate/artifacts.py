@@ -1,7 +1,7 @@
 """Rows for artifacts: the bodies that runs made, and those that clients add."""
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import UNSET, UnsetType
@@ -40,15 +40,30 @@ _SAFE_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)
 _read_json = json_reader(CreateArtifact)
 
 
-async def shown(journal: Journal, row: ArtifactRow, run: RunRow) -> Artifact:
+async def shown(service: Service, row: ArtifactRow, run: RunRow) -> Artifact:
     """An artifact, with the diff of a patch."""
     body: bytes | None = None
     if row.kind == "patch":
         try:
-            body = await journal.body(row.sha256, limit=_SHOWN_DIFF)
+            body = await service.journal.body(row.sha256, limit=_SHOWN_DIFF)
         except NotFound:
             body = None  # it was pruned
-    return artifact_object(row, run, body)
+    changed = await service.changed_at(run)
+    return artifact_object(row, run, body, changed_at=changed.get(row.artifact_id, ""))
+
+
+async def listed(service: Service, rows: Sequence[ArtifactRow]) -> list[Artifact]:
+    """Artifacts, without the diffs of patches."""
+    runs: dict[str, RunRow | None] = {}
+    changed: dict[str, str] = {}
+    for row in rows:
+        if row.run_id not in runs:
+            runs[row.run_id] = run = await service.journal.run(row.run_id)
+            changed.update({} if run is None else await service.changed_at(run))
+    return [
+        artifact_object(row, runs[row.run_id], changed_at=changed.get(row.artifact_id, ""))
+        for row in rows
+    ]
 
 
 async def create_artifact(call: Call) -> Reply:
@@ -65,14 +80,14 @@ async def create_artifact(call: Call) -> Reply:
     if len(key) > 256:
         raise CallerError("Idempotency-Key is longer than 256 characters")
     made = await service.artifacts.create(asked, by=call.principal.name, key=key)
-    reply = ArtifactReply(await shown(service.journal, made.row, made.run))
+    reply = ArtifactReply(await shown(service, made.row, made.run))
     return Reply(reply, status=201 if made.is_new else 200)
 
 
 async def get_artifact(call: Call) -> ArtifactReply:
     service: Service = call.service
     row, run = await service.artifacts.find(call.params["artifact_id"])
-    return ArtifactReply(await shown(service.journal, row, run))
+    return ArtifactReply(await shown(service, row, run))
 
 
 async def get_run_artifact(call: Call) -> RunArtifactReply:
@@ -81,7 +96,7 @@ async def get_run_artifact(call: Call) -> RunArtifactReply:
     row, run = await service.artifacts.find_in_run(
         params["task_id"], params["run_id"], params["artifact_id"]
     )
-    return RunArtifactReply(await shown(service.journal, row, run))
+    return RunArtifactReply(await shown(service, row, run))
 
 
 async def get_raw(call: Call) -> Reply | Download:
@@ -140,7 +155,7 @@ async def pin_artifact(call: Call) -> ArtifactReply:
     row, run = await service.artifacts.pin(
         call.params["artifact_id"], pinned=body.pinned, by=call.principal.name
     )
-    return ArtifactReply(await shown(service.journal, row, run))
+    return ArtifactReply(await shown(service, row, run))
 
 
 async def delete_artifact(call: Call) -> Reply:
@@ -186,12 +201,8 @@ async def _listed(call: Call, place: ArtifactFilters) -> ArtifactList:
     )
     has_more = len(rows) > size
     rows = rows[:size]
-    runs: dict[str, RunRow | None] = {}
-    for row in rows:
-        if row.run_id not in runs:
-            runs[row.run_id] = await service.journal.run(row.run_id)
     return ArtifactList(
-        data=[artifact_object(row, runs[row.run_id]) for row in rows],
+        data=await listed(service, rows),
         has_more=has_more,
         next_cursor=rows[-1].artifact_id if has_more else "",
     )

@@ -13,11 +13,10 @@ from batten.protocols.hecate.artifacts import (
     PatchReply,
     ReviewPatch,
     ReviewPatches,
-    artifact_object,
     patch_object,
 )
 from batten.serve.http.errors import HttpError
-from batten.serve.http.hecate.artifacts import shown
+from batten.serve.http.hecate.artifacts import listed, shown
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.tasks import RUN
 from batten.serve.http.table import Call, Route
@@ -35,14 +34,14 @@ async def list_patches(call: Call) -> PatchList:
     wanted = [
         row for row in await service.patches.all_of(run) if query.status in (row.status, UNSET)
     ]
-    return PatchList([patch_object(artifact_object(row, run)) for row in wanted])
+    return PatchList([patch_object(one) for one in await listed(service, wanted)])
 
 
 async def get_patch(call: Call) -> PatchReply:
     service: Service = call.service
     run = await _run_of(call)
     row = await service.patches.find(run, call.params["artifact_id"])
-    return PatchReply(patch_object(await shown(service.journal, row, run)))
+    return PatchReply(patch_object(await shown(service, row, run)))
 
 
 async def apply_patch(call: Call) -> PatchReply:
@@ -77,13 +76,13 @@ async def _run_of(call: Call) -> RunRow:
 async def _one(call: Call, work: _Work) -> PatchReply:
     run = await _run_of(call)
     [row] = await _reviewed(call, run, work, Choice(artifact_id=call.params["artifact_id"]))
-    return PatchReply(patch_object(await shown(call.service.journal, row, run)))
+    return PatchReply(patch_object(await shown(call.service, row, run)))
 
 
 async def _all(call: Call, work: _Work) -> PatchList:
     run = await _run_of(call)
     rows = await _reviewed(call, run, work, Choice(paths=tuple(call.body.paths)))
-    return PatchList([patch_object(artifact_object(row, run)) for row in rows])
+    return PatchList([patch_object(one) for one in await listed(call.service, rows)])
 
 
 async def _reviewed(call: Call, run: RunRow, work: _Work, choice: Choice) -> list[ArtifactRow]:

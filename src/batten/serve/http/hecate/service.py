@@ -1,14 +1,14 @@
 """What the handlers of Hecate work with, and the objects they answer with."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.envelope import decode
-from batten.contract.facts import TaskCreated, TaskUpdated
+from batten.contract.facts import ArtifactUpdated, TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
 from batten.control.artifacts import Artifacts
 from batten.control.gating import Gating
@@ -27,6 +27,7 @@ from batten.serve.http.waits import Waits
 from batten.session.history import envelopes_of, prompts_of, runs_of
 
 _MIB = 1 << 20
+_UPDATES = frozenset({ArtifactUpdated.TYPE})
 _LARGEST_VIEW = 128 << 10
 """Of a view without lists; what it holds does not grow with the run."""
 
@@ -69,6 +70,7 @@ class Service:
         self._answers = Answers(self._current, 8 * _MIB)
         self._replies: Kept[tuple[str, str], _RunAnswer] = Kept(8 * _MIB)
         """The encoded object of a run of a task."""
+        self._changed: Kept[str, _Changed] = Kept(4 * _MIB)
         self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
         tasks.on_queued = self._take_new
 
@@ -116,8 +118,7 @@ class Service:
             view = await self._folded(row)
             if view.sequence >= row.next_sequence:  # the run has grown meanwhile
                 return await self.run_object(await self.journal.run(row.run_id) or row, number)
-            number = number or await self._number_of(row)
-            known = view.run(row, RunDetails(number=number))
+            known = view.run(row, await self.details_of(row, number))
             self._runs.keep(key, known, size_of(known))
         return known
 
@@ -156,9 +157,39 @@ class Service:
             self._whole.keep(key, view, folding.read)
         return view
 
-    async def details_of(self, row: RunRow) -> RunDetails:
+    async def details_of(self, row: RunRow, number: int = 0) -> RunDetails:
         """What a run's object shows beyond its row and its events."""
-        return RunDetails(number=await self._number_of(row))
+        number = number or await self._number_of(row)
+        base = await self.journal.base(row.run_id) if row.base_sequence else None
+        if base is None:
+            return RunDetails(number=number)
+        return RunDetails(
+            number=number,
+            started_at=base.remains.started_at,
+            last_error=base.remains.last_error,
+            trace_id=base.remains.trace_id,
+            prior_cost_micros_usd=base.remains.prior_cost_micros_usd,
+        )
+
+    async def changed_at(self, run: RunRow) -> Mapping[str, str]:
+        """When the artifacts of a run were last changed, by their ids; only what is new is read."""
+        if run.task_id is None:
+            return {}
+        known = self._changed.get(run.task_id) or _Changed({}, 0)
+        until = await self.journal.position()
+        times, after = dict(known.times), known.position
+        while after < until and (page := await self._updates(run.task_id, after, until)):
+            for stored in page:
+                envelope = decode(stored.body)
+                if isinstance(envelope.data, ArtifactUpdated):
+                    times[envelope.data.artifact_id] = envelope.occurred_at
+            after = page[-1].position
+        self._changed.keep(run.task_id, _Changed(times, until), 64 * len(times))
+        base = await self.journal.base(run.run_id) if run.base_sequence else None
+        return times if base is None else {**base.remains.artifacts, **times}
+
+    async def _updates(self, task_id: str, after: int, until: int) -> list[Stored]:
+        return await self.journal.feed(after=after, until=until, task_id=task_id, types=_UPDATES)
 
     async def _number_of(self, row: RunRow) -> int:
         rows = await prompts_of(self.journal, row.session_id or "")
@@ -225,6 +256,13 @@ class _RunAnswer(Struct):
     length: int
     """Of the run."""
     reply: Reply
+
+
+class _Changed(Struct, frozen=True):
+    """When the artifacts of a task were last changed, up to a position of the store."""
+
+    times: dict[str, str]
+    position: int
 
 
 class _Asked(Struct, frozen=True):
