@@ -78,6 +78,28 @@ async def test_d12_a_repeated_key_answers_with_the_stored_run_and_starts_nothing
     assert await described.create(body) == {**first, "status": "completed"}
 
 
+async def test_the_next_run_of_a_deleted_run_s_key_is_another_run(
+    described: DescribedPlane,
+) -> None:
+    for tag in ("one", "two"):
+        body = {
+            **descriptor(metadata={"cancellationDelegated": True}),
+            "execution": {"idempotencyKey": "again", "tags": [tag]},
+        }
+        made = await described.create(body)
+        path = f"/runs/{made['runId']}"
+        await described.post(f"{path}/cancel")
+        record, state = await described.get(path), await described.get(f"{path}/state")
+        assert record["tags"] == [tag]
+        sessions = {record["runtimeSessionId"], state["run"]["runtimeSessionId"]}
+        assert sessions == {made["sessionId"]}
+        tasks = (await described.get("/hecate/v1/tasks"))["data"]
+        task = next(one for one in tasks if one["latest_run_id"] == from_uuid(made["runId"], "run"))
+        runs = await described.get(f"/hecate/v1/tasks/{task['id']}/runs")
+        assert [one["task_id"] for one in runs["data"]] == [task["id"]]
+        assert (await described.service.request("DELETE", path)).status == 204
+
+
 @pytest.mark.own_service
 async def test_one_key_makes_one_run_although_two_servers_are_asked_at_once(
     described: DescribedPlane,
