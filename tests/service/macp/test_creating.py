@@ -21,6 +21,12 @@ from tests.service.serving import PATIENCE_S, Json, Service
 
 UUID4 = "9b2f0c1a-5d1e-4c7b-8a3f-0123456789ab"
 UUID7 = "0190b2f0-0000-7000-8000-0000000000aa"
+UNFIT_FOR_AGENTS: tuple[Json, ...] = (
+    {"workingDirectory": "/no/such/directory", "model": "scripted/x.json"},
+    {"model": "openai/gpt-4o"},
+    {"model": "nobody/nothing"},
+    {"allow": ["Nothing(x)"], "model": "scripted/x.json"},
+)
 WRONG_ID = "session.sessionId must be a UUID v4/v7 or base64url 22+ chars"
 
 
@@ -424,7 +430,16 @@ async def test_an_agent_s_run_needs_a_prompt_and_a_uuid(described: DescribedPlan
     )
     assert status == 400
     assert message.startswith("session.metadata: working_directory")
+    for metadata in UNFIT_FOR_AGENTS:
+        body = {**descriptor(metadata={"prompt": "go", **metadata}), **agent}
+        told = await described.told("POST", "/runs", body)
+        assert told[:2] == (400, "VALIDATION_ERROR"), metadata
+        foreseen = await described.post("/runs/validate", body)
+        assert (foreseen["valid"], foreseen["errors"]) == (False, [told[2]])
     assert (await described.get("/hecate/v1/tasks"))["data"] == []
+    spelled = {"prompt": "go", "model": "scripted/x.json", "maxTurns": 2.0, "systemPrompt": None}
+    body = {**descriptor(metadata=spelled), **agent}
+    assert (await described.post("/runs/validate", body))["valid"] is True
 
 
 @pytest.mark.own_service
