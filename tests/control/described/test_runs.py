@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from batten.contract.envelope import decode_fact
 from batten.contract.errors import CallerError, Conflict, NotReady
 from batten.contract.facts import (
     Fact,
+    MacpRunArchived,
     MacpSessionBound,
     MacpSuspensionRequested,
     RunCancelled,
@@ -23,6 +25,7 @@ from batten.contract.facts import (
 )
 from batten.control.coordination.registries import FILE, Registries
 from batten.control.coordination.runtime import Runtime
+from batten.control.coordination.store import follow
 from batten.control.described.cancelling import Cancelling
 from batten.control.described.creation import Asker, DescribedRuns, Made, keyed_run_id
 from batten.control.described.overdue import Overdue
@@ -115,6 +118,28 @@ async def test_a_start_claims_the_run_that_waits_for_it(place: Place, runs: Desc
         await again.send(say("ann", "Vote", id_="m2", proposal_id="p1", vote="APPROVE"))
         assert (await again.send(commitment())).state == "RESOLVED"
     assert await place.journal.verify() == []
+
+
+async def test_what_a_waiting_run_was_given_does_not_hide_its_session(
+    place: Place, runs: DescribedRuns
+) -> None:
+    made = await runs.create(embedded(metadata={"cancellationDelegated": True}), BY)
+    for _ in range(20):
+        await place.journal.append(made.run_id, [MacpRunArchived(by="ann")], fence=None)
+    async with open_runtime(home(place)) as runtime:
+        await runtime.send(start_message())
+        await runtime.leave(SESSION_ID)  # as if it had been killed
+        row = await place.journal.run(made.run_id)
+        assert row is not None
+        cancelling = Cancelling(place.tasks, runs, ControlPlaneSettings())
+        await cancelling.cancel(row, by="ann", reason="enough")
+        async with aclosing(follow(runtime.keeping, made.run_id)) as pages:
+            [start, cancel] = await anext(pages)
+        session = await runtime.find(SESSION_ID)
+    assert start.message.message_type == "SessionStart"
+    assert (cancel.message.message_type, cancel.state) == ("SessionCancel", "CANCELLED")
+    assert session is not None
+    assert session.state == "CANCELLED"
 
 
 async def test_of_starts_at_the_same_time_one_opens_the_session(
