@@ -456,17 +456,17 @@ class Runtime:
         return await asyncio.shield(loading)
 
     async def _is_stored(self, held: HeldSession) -> bool:
-        """Whether the journal has the session; one that has ended may have been deleted."""
+        """Whether the journal has the session; one that has ended may be deleted, or pruned."""
         if not held.engine.session.is_terminal:
             return True
-        if await self.journal.run(held.run_id) is not None:
+        if (run := await self.journal.run(held.run_id)) is not None and not run.base_sequence:
             return True
         self._forget(held)
         return False
 
     async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)
-        if row is None:
+        if row is None or row.base_sequence:  # of a pruned one nobody knows the beginning
             return None
         stored = await store.load(self.keeping, row.run_id)
         if stored is None:
