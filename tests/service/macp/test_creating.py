@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from batten.contract.ids import from_uuid
+from batten.journal.sqlite import SqliteJournal
 from tests.agent.stage import bash, end, say
 from tests.coordination.published import sdk
 from tests.service.macp.describing import (
@@ -82,6 +83,27 @@ async def test_d12_a_repeated_key_answers_with_the_stored_run_and_starts_nothing
     record = await described.until(first["runId"], "completed")
     assert record["idempotencyKey"] == "once"
     assert await described.create(body) == {**first, "status": "completed"}
+
+
+async def test_a_key_answers_with_its_run_although_the_events_were_pruned(
+    described: DescribedPlane,
+) -> None:
+    body = {
+        **descriptor(sessionId="pruned-session-0123456789"),
+        "execution": {"idempotencyKey": "pruned"},
+    }
+    made = await described.create(body)
+    await described.open(made["sessionId"])
+    await described.decide(made["sessionId"])
+    await described.until(made["runId"], "completed")
+    journal = SqliteJournal.open(described.service.stage.home)
+    try:
+        run_id = from_uuid(made["runId"], "run")
+        assert await journal.prune(run_id, before=6, reason="age") is not None
+    finally:
+        journal.close()
+    assert await described.refused("GET", f"/runs/{made['runId']}") == (404, "RUN_NOT_FOUND")
+    assert await described.create(body) == {**made, "status": "completed"}
 
 
 async def test_the_next_run_of_a_deleted_run_s_key_is_another_run(
