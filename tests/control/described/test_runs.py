@@ -7,6 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -165,6 +166,32 @@ async def test_of_starts_at_the_same_time_one_opens_the_session(
     facts = await facts_of(place.journal, made.run_id)
     assert sum(isinstance(fact, MacpSessionBound) for fact in facts) == 1
     assert sum(isinstance(fact, RunStarted) for fact in facts) == 1
+
+
+async def test_a_start_opens_its_session_although_a_run_is_described_at_the_same_time(
+    place: Place, runs: DescribedRuns
+) -> None:
+    async with open_runtime(home(place)) as runtime:
+        for steps in range(12):
+            session_id = str(uuid4())
+            async with asyncio.TaskGroup() as group:
+                start = group.create_task(runtime.send(start_message(session_id=session_id)))
+                looking: list[asyncio.Task[object]] = []
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                    looking.append(group.create_task(runtime.find(session_id)))
+                described = group.create_task(_described(runs, session_id))
+            assert start.result().state == "OPEN"
+            run_id = await runtime.run_of(session_id)
+            assert described.result() in ("SESSION_ALREADY_EXISTS", run_id)
+
+
+async def _described(runs: DescribedRuns, session_id: str) -> str:
+    """The run that is described, or why not."""
+    try:
+        return (await runs.create(embedded(session_id), BY)).run_id
+    except Conflict as error:
+        return error.code
 
 
 async def test_a_start_and_the_deadline_never_both_win(place: Place, runs: DescribedRuns) -> None:
