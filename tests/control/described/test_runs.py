@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -24,6 +24,7 @@ from batten.contract.facts import (
     RunFailed,
     RunStarted,
 )
+from batten.control.coordination.records import Keeping
 from batten.control.coordination.registries import FILE, Registries
 from batten.control.coordination.runtime import Runtime
 from batten.control.coordination.store import follow
@@ -34,6 +35,8 @@ from batten.control.described.suspending import change
 from batten.coordination.rejection import Rejection
 from batten.journal.contract import Journal, RunRow
 from batten.protocols.macp.descriptor import RunDescriptor, read_descriptor
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
 from batten.session.worker import claimable
 from batten.settings.control_plane import ControlPlaneSettings
 from tests.control.coordination.given import open_runtime
@@ -352,6 +355,46 @@ async def test_operators_suspend_resume_and_cancel_what_a_described_run_became(
     ending = (await facts_of(place.journal, made.run_id))[-1]
     assert isinstance(ending, RunCancelled)
     assert (ending.by, ending.reason) == ("ann", "enough")
+
+
+class OpeningSlowly:
+    """A journal across a wire that holds back what is read of a claimed run."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.claimed = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def run(self, run_id: str) -> RunRow | None:
+        row = await self._journal.run(run_id)
+        if row is not None and row.worker_id:
+            self.claimed.set()
+            await self.go_on.wait()
+        return row
+
+
+async def test_a_cancel_that_comes_while_the_session_opens_is_heeded(
+    place: Place, runs: DescribedRuns
+) -> None:
+    made = await runs.create(embedded(), BY)
+    slow = OpeningSlowly(place.journal)
+    key = partial(SealKey.load, place.opener.home)
+    runtime = Runtime(Keeping(cast(Journal, slow), Redactor([]), key))
+    await runtime.recover()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(runtime.send(start_message()))
+        await slow.claimed.wait()
+        asked = RunCancelRequested(by="ann", reason="enough")
+        await place.journal.append(made.run_id, [asked], fence=None)
+        heeding = group.create_task(runtime.heed())
+        await asyncio.wait((heeding,), timeout=0.05)
+        slow.go_on.set()
+    session = await runtime.find(SESSION_ID)
+    assert session is not None
+    assert session.state == "CANCELLED"
 
 
 async def test_a_runtime_that_hangs_is_told_of_and_heeds_the_cancel_later(

@@ -158,7 +158,7 @@ class Runtime:
                         break
 
     async def _heed(self, held: HeldSession, asked: Asked) -> None:
-        if held.lease is None:
+        if not await held.is_stored(self.journal) or held.lease is None:
             return
         with suppress(Rejection):  # it has that state, or has ended
             event, kind = heed(held.engine, asked, self.clock())
