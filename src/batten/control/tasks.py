@@ -48,7 +48,7 @@ from batten.journal.recorder import Recorder, open_sealed, redact_fact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
-from batten.protocols.hecate.creation import concealed, named_source, raised_budget
+from batten.protocols.hecate.creation import concealed, raised_budget
 from batten.redact.identity import service_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -107,7 +107,7 @@ class Tasks:
         """Called with each new run, its facts, and whether it is the first of its task."""
         self.on_removed: Callable[[list[str]], object] = len
         """Called with the runs of each task that was deleted."""
-        self._models = ChosenModels(base, home)
+        self.models = ChosenModels(base, home)
 
     @property
     def home(self) -> str:
@@ -136,12 +136,11 @@ class Tasks:
         self, task: TaskCreated, session_id: SessionId | None = None
     ) -> tuple[SessionRow, TaskCreated]:
         """The same, with the fact as it is stored: without secrets."""
-        check_task(task, self._base, self._models.mode)
+        check_task(task, self._base, self.models.mode)
         session_id, task_id = session_id or new_session_id(), new_task_id()
         stream = session_stream(session_id)
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
-        path = named_source(task) if task.workspace_mode == "in_place" else ""
-        path = path or self.workspaces.of_task(task_id)
+        path = self.workspaces.home_of(task, task_id)
         opened = SessionOpened(path, task_id, SURFACE, identity=self.identity or UNSET)
 
         exact, hidden = msgspec.json.encode(task), concealed(task)
@@ -443,7 +442,7 @@ class Tasks:
         else:
             path = origin.run.workspace_path
             spent = await chain_cost(self.journal, origin.run)
-        provider, model = self._models.of(session.workspace_path, task)
+        provider, model = self.models.of(session.workspace_path, task)
         identity = self.identity_beside(asker.get("tracestate", ""))
         queued = RunQueued(
             kind=task.execution_kind,

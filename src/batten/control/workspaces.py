@@ -17,7 +17,7 @@ from batten.contract.errors import BattenError, CallerError, NotFound, ProviderE
 from batten.contract.facts import RunCancelRequested, RunStarted, TaskCreated
 from batten.contract.ids import is_ulid
 from batten.journal.contract import Journal, RunRow
-from batten.protocols.hecate.creation import source_of
+from batten.protocols.hecate.creation import named_source, source_of
 from batten.session.history import prompts_of
 from batten.settings.folders import config_folder
 from batten.wiring.worktree import inside
@@ -45,6 +45,11 @@ class Workspaces:
     def of_task(self, task_id: str) -> str:
         """The folder for the workspaces of a task."""
         return os.path.join(self._home, FOLDER, _segment(task_id))
+
+    def home_of(self, task: TaskCreated, task_id: str) -> str:
+        """The directory whose settings hold for a task: its own, or that of its workspaces."""
+        named = named_source(task) if task.workspace_mode == "in_place" else ""
+        return named or self.of_task(task_id)
 
     def path_for(self, task: TaskCreated, task_id: str, run_id: str) -> str:
         """Where a new run of a task works. Raises `CallerError` if the task's source is unfit."""

@@ -28,6 +28,7 @@ from batten.protocols.macp.emitting import NormaliserState
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.normaliser import normalise
 from tests.control.coordination.given import SECRET, Clock, open_runtime
+from tests.control.views.sessions import DECISION, play
 from tests.coordination.given import SESSION_ID, commitment, say, start_message
 from tests.coordination.scripts import (
     check_answer,
@@ -223,6 +224,24 @@ async def test_late_observer_gets_the_whole_transcript_after_end_and_restart(
         session = await again.find(SESSION_ID)
     assert session is not None
     assert session.resolution == sent[-1].payload
+
+
+async def test_session_whose_beginning_was_pruned_is_gone_but_its_id_is_not_free(
+    tmp_path: Path,
+) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        run_id = await play(runtime, DECISION)
+        assert await runtime.journal.prune(run_id, before=8, reason="age") is not None
+        await assert_gone(runtime)
+    async with open_runtime(tmp_path) as runtime:
+        await assert_gone(runtime)
+
+
+async def assert_gone(runtime: Runtime) -> None:
+    assert await runtime.find(SESSION_ID) is None
+    assert await code_of(runtime, say("ann", "Vote", id_="v", vote="REJECT")) == "SESSION_NOT_FOUND"
+    again = replace(start_message(), message_id="again")
+    assert await code_of(runtime, again) == "SESSION_ALREADY_EXISTS"
 
 
 async def test_unfinished_session_goes_on_after_a_restart(tmp_path: Path) -> None:

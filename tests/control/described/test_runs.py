@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +16,7 @@ from batten.contract.envelope import decode_fact
 from batten.contract.errors import CallerError, Conflict, NotReady
 from batten.contract.facts import (
     Fact,
+    MacpRunArchived,
     MacpSessionBound,
     MacpSuspensionRequested,
     RunCancelled,
@@ -21,8 +24,10 @@ from batten.contract.facts import (
     RunFailed,
     RunStarted,
 )
+from batten.control.coordination.records import Keeping
 from batten.control.coordination.registries import FILE, Registries
 from batten.control.coordination.runtime import Runtime
+from batten.control.coordination.store import follow
 from batten.control.described.cancelling import Cancelling
 from batten.control.described.creation import Asker, DescribedRuns, Made, keyed_run_id
 from batten.control.described.overdue import Overdue
@@ -30,6 +35,8 @@ from batten.control.described.suspending import change
 from batten.coordination.rejection import Rejection
 from batten.journal.contract import Journal, RunRow
 from batten.protocols.macp.descriptor import RunDescriptor, read_descriptor
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
 from batten.session.worker import claimable
 from batten.settings.control_plane import ControlPlaneSettings
 from tests.control.coordination.given import open_runtime
@@ -117,6 +124,28 @@ async def test_a_start_claims_the_run_that_waits_for_it(place: Place, runs: Desc
     assert await place.journal.verify() == []
 
 
+async def test_what_a_waiting_run_was_given_does_not_hide_its_session(
+    place: Place, runs: DescribedRuns
+) -> None:
+    made = await runs.create(embedded(metadata={"cancellationDelegated": True}), BY)
+    for _ in range(20):
+        await place.journal.append(made.run_id, [MacpRunArchived(by="ann")], fence=None)
+    async with open_runtime(home(place)) as runtime:
+        await runtime.send(start_message())
+        await runtime.leave(SESSION_ID)  # as if it had been killed
+        row = await place.journal.run(made.run_id)
+        assert row is not None
+        cancelling = Cancelling(place.tasks, runs, ControlPlaneSettings())
+        await cancelling.cancel(row, by="ann", reason="enough")
+        async with aclosing(follow(runtime.keeping, made.run_id)) as pages:
+            [start, cancel] = await anext(pages)
+        session = await runtime.find(SESSION_ID)
+    assert start.message.message_type == "SessionStart"
+    assert (cancel.message.message_type, cancel.state) == ("SessionCancel", "CANCELLED")
+    assert session is not None
+    assert session.state == "CANCELLED"
+
+
 async def test_of_starts_at_the_same_time_one_opens_the_session(
     place: Place, runs: DescribedRuns
 ) -> None:
@@ -140,6 +169,32 @@ async def test_of_starts_at_the_same_time_one_opens_the_session(
     facts = await facts_of(place.journal, made.run_id)
     assert sum(isinstance(fact, MacpSessionBound) for fact in facts) == 1
     assert sum(isinstance(fact, RunStarted) for fact in facts) == 1
+
+
+async def test_a_start_opens_its_session_although_a_run_is_described_at_the_same_time(
+    place: Place, runs: DescribedRuns
+) -> None:
+    async with open_runtime(home(place)) as runtime:
+        for steps in range(12):
+            session_id = str(uuid4())
+            async with asyncio.TaskGroup() as group:
+                start = group.create_task(runtime.send(start_message(session_id=session_id)))
+                looking: list[asyncio.Task[object]] = []
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                    looking.append(group.create_task(runtime.find(session_id)))
+                described = group.create_task(_described(runs, session_id))
+            assert start.result().state == "OPEN"
+            run_id = await runtime.run_of(session_id)
+            assert described.result() in ("SESSION_ALREADY_EXISTS", run_id)
+
+
+async def _described(runs: DescribedRuns, session_id: str) -> str:
+    """The run that is described, or why not."""
+    try:
+        return (await runs.create(embedded(session_id), BY)).run_id
+    except Conflict as error:
+        return error.code
 
 
 async def test_a_start_and_the_deadline_never_both_win(place: Place, runs: DescribedRuns) -> None:
@@ -300,6 +355,46 @@ async def test_operators_suspend_resume_and_cancel_what_a_described_run_became(
     ending = (await facts_of(place.journal, made.run_id))[-1]
     assert isinstance(ending, RunCancelled)
     assert (ending.by, ending.reason) == ("ann", "enough")
+
+
+class OpeningSlowly:
+    """A journal across a wire that holds back what is read of a claimed run."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.claimed = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def run(self, run_id: str) -> RunRow | None:
+        row = await self._journal.run(run_id)
+        if row is not None and row.worker_id:
+            self.claimed.set()
+            await self.go_on.wait()
+        return row
+
+
+async def test_a_cancel_that_comes_while_the_session_opens_is_heeded(
+    place: Place, runs: DescribedRuns
+) -> None:
+    made = await runs.create(embedded(), BY)
+    slow = OpeningSlowly(place.journal)
+    key = partial(SealKey.load, place.opener.home)
+    runtime = Runtime(Keeping(cast(Journal, slow), Redactor([]), key))
+    await runtime.recover()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(runtime.send(start_message()))
+        await slow.claimed.wait()
+        asked = RunCancelRequested(by="ann", reason="enough")
+        await place.journal.append(made.run_id, [asked], fence=None)
+        heeding = group.create_task(runtime.heed())
+        await asyncio.wait((heeding,), timeout=0.05)
+        slow.go_on.set()
+    session = await runtime.find(SESSION_ID)
+    assert session is not None
+    assert session.state == "CANCELLED"
 
 
 async def test_a_runtime_that_hangs_is_told_of_and_heeds_the_cancel_later(

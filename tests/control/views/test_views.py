@@ -12,12 +12,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
 from batten.contract.errors import NotFound
-from batten.contract.ids import from_uuid, new_run_id
+from batten.contract.ids import RunId, from_uuid, new_run_id
 from batten.control.coordination.ids import journal_session
+from batten.control.coordination.run_facts import new_stream
 from batten.control.views import file as file_module
 from batten.control.views import folding as module
 from batten.control.views.dashboard import range_query
@@ -105,9 +107,16 @@ def contents(store: ViewStore) -> list[Any]:
     return [*(store.all_kept(view.name) for view in VIEWS), *map(store.rows, TABLES)]
 
 
-async def stored_run(journal: SqliteJournal, facts: Sequence[f.Fact]) -> str:
-    run_id = new_run_id()
+async def stored_run(
+    journal: SqliteJournal, facts: Sequence[f.Fact], given: RunId | None = None
+) -> str:
+    """A run without a session; with a given id, one of the session `SESSION_ID`."""
+    run_id = given or new_run_id()
     new = NewRun(run_id=run_id, kind="coordination", worker_id="w-1")
+    if given is not None:
+        stream, first = new_stream(SESSION_ID)
+        await journal.create(stream, first)
+        new = replace(new, task_id=stream.task_id, session_id=stream.session_id)
     lease, _ = await journal.create(new, facts[:3])
     assert lease is not None
     for start in range(3, len(facts), 200):
@@ -392,6 +401,34 @@ async def test_the_next_read_lacks_runs_that_another_process_removed(
         await views.catch_up()
         assert await known(views) == [kept]
         assert {row.run_id for row in store.events(EventFilter(), 500)} == {kept}
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("is_longer", [True, False])
+async def test_a_run_with_the_id_of_a_deleted_one_has_nothing_of_it(
+    tmp_path: Path, is_kept: bool, is_longer: bool
+) -> None:
+    short = observed(said("zoe", "Signal", signal_type="risk", confidence=0.5), finished())
+    facts = (short, long_session()) if is_longer else (long_session(), short)
+    run_id = new_run_id()
+    fresh_store = ViewStore.open(tmp_path / "fresh")
+    async with opened(tmp_path) as (journal, store, views):
+        await stored_run(journal, facts[0], run_id)
+        if is_kept:
+            await views.catch_up()
+        await answers(views, run_id)
+        await delete_session(journal, journal_session(SESSION_ID))  # as by another process
+        await stored_run(journal, facts[1], run_id)
+        with closing(Views(journal, fresh_store)) as fresh:
+            for _ in range(2):
+                seen = await answers(views, run_id)
+                assert seen == await answers(fresh, run_id)
+                rows = [row async for page in views.run_events(run_id).pages() for row in page]
+                found = await fresh.events(run_id, EventFilter(), 99)
+                assert [row.body for row in rows] == [row.body for row in found.rows]
+                await views.catch_up()
+                await fresh.catch_up()
+            assert contents(store) == contents(fresh_store)
 
 
 async def test_a_view_made_after_pruning_equals_one_made_before(tmp_path: Path) -> None:

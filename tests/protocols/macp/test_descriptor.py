@@ -133,9 +133,16 @@ def test_null_says_that_an_optional_member_is_left_out() -> None:
     assert concealed(msgspec.to_builtins(read(given(metadata=kept))))["session"]["metadata"] == kept
 
 
+def test_a_whole_number_may_have_a_fraction_of_zero() -> None:
+    session = read(given(ttlMs=60_000.0, metadata={"share": 1.0})).session
+    assert session.ttl_ms == 60_000
+    assert msgspec.json.encode(session.metadata) == b'{"share":1.0}'
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (given(ttlMs=1.5), "session.ttlMs: Expected `int`, got `float`"),
         (given(ttlMs=None), "session.ttlMs: Expected `int`, got `null`"),
         (given() | {"mode": None}, "mode: Expected `str`, got `null`"),
         (given() | {"session": None}, "session: Expected `object`, got `null`"),

@@ -189,6 +189,14 @@ async def test_a_member_that_is_null_counts_as_left_out(
         assert answer.error["message"] == said
 
 
+@pytest.mark.parametrize(("size", "status"), [("2.0", 200), ("2e1", 200), ("2.5", 400)])
+async def test_a_whole_number_may_have_a_fraction_of_zero(
+    server: Toy, size: str, status: int
+) -> None:
+    body = b'{"text":"a","size":%b,"colour":null}' % size.encode()
+    assert (await server.ask("POST", "/toy/notes", body)).status == status
+
+
 async def test_nulls_in_free_data_stay(server: Toy) -> None:
     assert (await server.ask("POST", "/toy/any", {"a": None})).json["body"] == {"a": None}
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from batten.contract.ids import from_uuid
+from batten.journal.sqlite import SqliteJournal
 from tests.agent.stage import bash, end, say
 from tests.coordination.published import sdk
 from tests.service.macp.describing import (
@@ -21,6 +22,12 @@ from tests.service.serving import PATIENCE_S, Json, Service
 
 UUID4 = "9b2f0c1a-5d1e-4c7b-8a3f-0123456789ab"
 UUID7 = "0190b2f0-0000-7000-8000-0000000000aa"
+UNFIT_FOR_AGENTS: tuple[Json, ...] = (
+    {"workingDirectory": "/no/such/directory", "model": "scripted/x.json"},
+    {"model": "openai/gpt-4o"},
+    {"model": "nobody/nothing"},
+    {"allow": ["Nothing(x)"], "model": "scripted/x.json"},
+)
 WRONG_ID = "session.sessionId must be a UUID v4/v7 or base64url 22+ chars"
 
 
@@ -76,6 +83,49 @@ async def test_d12_a_repeated_key_answers_with_the_stored_run_and_starts_nothing
     record = await described.until(first["runId"], "completed")
     assert record["idempotencyKey"] == "once"
     assert await described.create(body) == {**first, "status": "completed"}
+
+
+async def test_a_key_answers_with_its_run_although_the_events_were_pruned(
+    described: DescribedPlane,
+) -> None:
+    body = {
+        **descriptor(sessionId="pruned-session-0123456789"),
+        "execution": {"idempotencyKey": "pruned"},
+    }
+    made = await described.create(body)
+    await described.open(made["sessionId"])
+    await described.decide(made["sessionId"])
+    await described.until(made["runId"], "completed")
+    journal = SqliteJournal.open(described.service.stage.home)
+    try:
+        run_id = from_uuid(made["runId"], "run")
+        assert await journal.prune(run_id, before=6, reason="age") is not None
+    finally:
+        journal.close()
+    assert await described.refused("GET", f"/runs/{made['runId']}") == (404, "RUN_NOT_FOUND")
+    assert await described.create(body) == {**made, "status": "completed"}
+
+
+async def test_the_next_run_of_a_deleted_run_s_key_is_another_run(
+    described: DescribedPlane,
+) -> None:
+    for tag in ("one", "two"):
+        body = {
+            **descriptor(metadata={"cancellationDelegated": True}),
+            "execution": {"idempotencyKey": "again", "tags": [tag]},
+        }
+        made = await described.create(body)
+        path = f"/runs/{made['runId']}"
+        await described.post(f"{path}/cancel")
+        record, state = await described.get(path), await described.get(f"{path}/state")
+        assert record["tags"] == [tag]
+        sessions = {record["runtimeSessionId"], state["run"]["runtimeSessionId"]}
+        assert sessions == {made["sessionId"]}
+        tasks = (await described.get("/hecate/v1/tasks"))["data"]
+        task = next(one for one in tasks if one["latest_run_id"] == from_uuid(made["runId"], "run"))
+        runs = await described.get(f"/hecate/v1/tasks/{task['id']}/runs")
+        assert [one["task_id"] for one in runs["data"]] == [task["id"]]
+        assert (await described.service.request("DELETE", path)).status == 204
 
 
 @pytest.mark.own_service
@@ -402,7 +452,16 @@ async def test_an_agent_s_run_needs_a_prompt_and_a_uuid(described: DescribedPlan
     )
     assert status == 400
     assert message.startswith("session.metadata: working_directory")
+    for metadata in UNFIT_FOR_AGENTS:
+        body = {**descriptor(metadata={"prompt": "go", **metadata}), **agent}
+        told = await described.told("POST", "/runs", body)
+        assert told[:2] == (400, "VALIDATION_ERROR"), metadata
+        foreseen = await described.post("/runs/validate", body)
+        assert (foreseen["valid"], foreseen["errors"]) == (False, [told[2]])
     assert (await described.get("/hecate/v1/tasks"))["data"] == []
+    spelled = {"prompt": "go", "model": "scripted/x.json", "maxTurns": 2.0, "systemPrompt": None}
+    body = {**descriptor(metadata=spelled), **agent}
+    assert (await described.post("/runs/validate", body))["valid"] is True
 
 
 @pytest.mark.own_service

@@ -66,6 +66,11 @@ async def test_export_tells_the_run_and_its_session(plane: Plane) -> None:
 async def test_lines_keep_the_type_of_each_event(plane: Plane) -> None:
     run = await plane.run_of(await plane.speak(decided))
     events = await plane.get(f"{run}/events")
+    limited = await plane.service.request(
+        "GET", f"{run}/export/stream?includeRaw=true&eventLimit=2"
+    )
+    types = [msgspec.json.decode(line)["type"] for line in limited.body.splitlines()]
+    assert types == ["header", *["canonical_event"] * len(events), *["raw_event"] * 2]
     for path in ("export?format=jsonl", "export/stream?includeCanonical=false"):
         answer = await plane.service.request("GET", f"{run}/{path}&includeRaw=true")
         assert answer.headers["content-type"] == "application/x-ndjson"

@@ -3,16 +3,26 @@
 import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from batten.contract.errors import BattenError
 from batten.coordination.engine import Engine
 from batten.coordination.envelope import Message
+from batten.coordination.rejection import Rejection
+from batten.coordination.session import is_overdue
 from batten.journal.contract import Journal, Lease
 
 _log = logging.getLogger("batten.coordination")
 _RECENT = 512
 """Signals and progress of a session that are known again if they are sent twice."""
+
+
+class NotOpened(Rejection):
+    """A session that was about to open is not there: its run is another's, or was not stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__("SESSION_NOT_FOUND", f"there is no session {session_id}")
 
 
 class HeldSession:
@@ -49,10 +59,32 @@ class HeldSession:
         """Whether its start is on the way to the journal, so that nobody may hear of it yet."""
         return self.lease is None and not self.engine.session.is_terminal
 
+    async def is_stored(self, journal: Journal) -> bool:
+        """Whether the journal has the session. Waits for its start, which may fail; one that has
+        ended may be deleted, or pruned.
+        """
+        if self.is_opening:
+            with suppress(NotOpened):
+                await self.settled()
+                return True
+            return False
+        if not self.engine.session.is_terminal:
+            return True
+        run = await journal.run(self.run_id)
+        return run is not None and not run.base_sequence
+
     async def settled(self) -> None:
         """Wait until everything that was applied is durable."""
         if self.tail is not None:
             await self.tail
+
+
+def check_open(sessions: Iterable[HeldSession], sender: str, most: int, now_ms: int) -> None:
+    """Raises `RATE_LIMITED` if the sender has started so many that are open now."""
+    every = (held.engine.session for held in sessions)
+    mine = (one for one in every if one.panel.initiator == sender and one.state == "OPEN")
+    if sum(not is_overdue(one, now_ms) for one in mine) >= most:
+        raise Rejection("RATE_LIMITED", f"{sender} has {most} open sessions")
 
 
 async def renew_leases(

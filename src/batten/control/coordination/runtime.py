@@ -22,7 +22,7 @@ from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.broadcast import Broadcast
 from batten.control.coordination.clock import now_ms
 from batten.control.coordination.commits import Append, Commits
-from batten.control.coordination.held import HeldSession, renew_leases
+from batten.control.coordination.held import HeldSession, NotOpened, check_open, renew_leases
 from batten.control.coordination.opening import claim_run, create_run
 from batten.control.coordination.operators import Asked, OperatorRequests, heed
 from batten.control.coordination.records import (
@@ -50,6 +50,7 @@ _log = logging.getLogger("batten.coordination")
 KEPT_ENDED = 256
 """Ended sessions that stay in memory."""
 _SWEEP_S = 1.0
+_TRIES = 3
 _OUTSIDE = AMBIENT | {"SessionStart"}
 """Messages that an open session does not take."""
 
@@ -157,7 +158,7 @@ class Runtime:
                         break
 
     async def _heed(self, held: HeldSession, asked: Asked) -> None:
-        if held.lease is None:
+        if not await held.is_stored(self.journal) or held.lease is None:
             return
         with suppress(Rejection):  # it has that state, or has ended
             event, kind = heed(held.engine, asked, self.clock())
@@ -245,13 +246,6 @@ class Runtime:
             await held.settled()
             await self.journal.release(held.lease)
 
-    def open_sessions(self, initiator: str) -> int:
-        """Open sessions that this sender started, without those whose time has passed."""
-        now = self.clock()
-        sessions = (held.engine.session for held in self._sessions.values())
-        mine = (one for one in sessions if one.panel.initiator == initiator)
-        return sum(one.state == "OPEN" and not is_overdue(one, now) for one in mine)
-
     def known(self) -> list[Session]:
         """The stored sessions in memory: all live ones, and those that ended lately."""
         return [one.engine.session for one in self._sessions.values() if not one.is_opening]
@@ -289,10 +283,17 @@ class Runtime:
         self, message: Message, max_open: int | None, policy: PolicyDescriptor | None
     ) -> Answer:
         opening = rules.read_opening(message, self.registries.modes)
+        for _ in range(_TRIES):
+            with suppress(NotOpened):  # there is a run now that was not there: look again
+                return await self._open(opening, max_open, policy)
+        raise rules.already_exists(message.session_id)
+
+    async def _open(
+        self, opening: rules.Opening, max_open: int | None, policy: PolicyDescriptor | None
+    ) -> Answer:
+        message = opening.message
         known = await self._find(message.session_id)
-        waiting = None
-        if known is None:
-            waiting = await waiting_run(self.keeping, message.session_id)
+        waiting = await waiting_run(self.keeping, message.session_id) if known is None else None
         # Another start may have been faster while we looked.
         known = self._sessions.get(message.session_id) or known
         if known is not None:
@@ -300,9 +301,10 @@ class Runtime:
         policies = self.registries.policies
         if policy is not None:
             policies = PolicyRegistry({policy.policy_id: policy})
-        engine, accepted = rules.start(opening, policies, self.clock())
-        if max_open is not None and self.open_sessions(message.sender) >= max_open:
-            raise Rejection("RATE_LIMITED", f"{message.sender} has {max_open} open sessions")
+        now = self.clock()
+        engine, accepted = rules.start(opening, policies, now)
+        if max_open is not None:
+            check_open(self._sessions.values(), message.sender, max_open, now)
         held = HeldSession(engine, new_run_id() if waiting is None else waiting.run_id, None)
         self._sessions[message.session_id] = held
         created = asyncio.get_running_loop().create_future()
@@ -314,12 +316,10 @@ class Runtime:
             )
         except BaseException as error:
             self._forget(held)
-            exists = rules.already_exists(message.session_id)
-            is_taken = isinstance(error, Conflict)
-            created.set_exception(exists if is_taken else not_found(message.session_id))
+            created.set_exception(NotOpened(message.session_id))
             created.exception()  # it may have no waiter
-            if is_taken:
-                raise exists from error
+            if isinstance(error, Conflict):
+                raise NotOpened(message.session_id) from error
             raise
         held.tail = None
         created.set_result(None)
@@ -336,8 +336,6 @@ class Runtime:
         held = await self._find(message.session_id)
         if held is None:
             raise not_found(message.session_id)
-        if held.lease is None:
-            await held.settled()  # its start is on the way
         if held.engine.is_duplicate(message):
             await held.settled()
             return Answer(held.engine.session.state, self.clock(), duplicate=True)
@@ -435,8 +433,10 @@ class Runtime:
 
     async def _find(self, session_id: str) -> HeldSession | None:
         held = self._sessions.get(session_id)
-        if held is not None and await self._is_stored(held):
-            return held
+        if held is not None:
+            if await held.is_stored(self.journal):
+                return held
+            self._forget(held)
         loading = self._loading.get(session_id)
         if loading is None:
             loading = self._loading[session_id] = asyncio.get_running_loop().create_future()
@@ -455,18 +455,9 @@ class Runtime:
             return loading.result()
         return await asyncio.shield(loading)
 
-    async def _is_stored(self, held: HeldSession) -> bool:
-        """Whether the journal has the session; one that has ended may have been deleted."""
-        if not held.engine.session.is_terminal:
-            return True
-        if await self.journal.run(held.run_id) is not None:
-            return True
-        self._forget(held)
-        return False
-
     async def _load(self, session_id: str) -> HeldSession | None:
         row = await store.find_run(self.journal, session_id)
-        if row is None:
+        if row is None or row.base_sequence:  # of a pruned one nobody knows the beginning
             return None
         stored = await store.load(self.keeping, row.run_id)
         if stored is None:

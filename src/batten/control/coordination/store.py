@@ -24,6 +24,7 @@ from batten.journal.contract import Journal, RunRow, Stored
 _FRAMES = frozenset({facts.MacpMessageAccepted.TYPE, facts.MacpSessionChanged.TYPE})
 _JUDGEMENTS = frozenset({facts.MacpSessionBound.TYPE, facts.MacpCommitmentEvaluated.TYPE})
 _PAGE = 256
+_FEW = 16
 
 
 class StoredSession(Struct, frozen=True):
@@ -143,12 +144,27 @@ async def _frame(
 
 
 async def _fixed(keeping: Keeping, run_id: str) -> tuple[facts.MacpSessionBound, int]:
-    fixed: facts.MacpSessionBound | None = None
-    for stored in await keeping.journal.read(run_id, limit=16):
-        if stored.type == facts.MacpSessionBound.TYPE:
-            fact = decode_fact(stored.body)
-            assert isinstance(fact, facts.MacpSessionBound)
-            fixed = fact
-        elif stored.type == facts.MacpMessageAccepted.TYPE and fixed is not None:
-            return fixed, stored.sequence
+    journal = keeping.journal
+    bound = await first_of(journal, run_id, facts.MacpSessionBound.TYPE)
+    if bound is not None:
+        fixed = decode_fact(bound.body)
+        assert isinstance(fixed, facts.MacpSessionBound)
+        message = facts.MacpMessageAccepted.TYPE
+        first = await first_of(journal, run_id, message, after=bound.sequence)
+        if first is not None:
+            return fixed, first.sequence
     raise StoreDamaged(f"run {run_id} is no coordination session")
+
+
+async def first_of(journal: Journal, run_id: str, type_: str, *, after: int = -1) -> Stored | None:
+    """The first fact of a type in a run; None if it has none.
+
+    It is among the first facts, unless others gave something to a run that waited for its session.
+    """
+    limit = _FEW
+    while page := await journal.read(run_id, after=after, limit=limit):
+        for stored in page:
+            if stored.type == type_:
+                return stored
+        after, limit = page[-1].sequence, _PAGE
+    return None

@@ -22,6 +22,8 @@ async def waiting_run(keeping: Keeping, session_id: str) -> RunRow | None:
     row = await find_run(keeping.journal, session_id)
     if row is None:
         return None
+    if row.base_sequence:
+        raise already_exists(session_id)
     if row.ended_at is not None:
         raise Rejection(
             "SESSION_NOT_OPEN",

@@ -8,6 +8,10 @@ from msgspec.structs import replace
 
 from batten.contract.errors import CallerError
 from batten.contract.facts import TaskCreated
+from batten.contract.ids import new_run_id, new_task_id
+from batten.contract.leniency import read_leniently
+from batten.control.permitted import check_task
+from batten.control.tasks import Tasks
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.tasks import CreateTask
 from batten.protocols.hecate.vocabulary import Priority
@@ -34,6 +38,7 @@ class AgentOrder(Struct, frozen=True, kw_only=True, rename="camel"):
     """Told to the agent after the prompt, as JSON."""
 
 
+_order = msgspec.json.Decoder(AgentOrder)
 _RENAMED = {"model": "requested_model", "provider": "requested_provider"}
 
 
@@ -46,7 +51,7 @@ def task_of(descriptor: RunDescriptor, *, by: str) -> TaskCreated:
             code="INVALID_SESSION_ID",
         )
     try:
-        order = msgspec.convert(descriptor.metadata, AgentOrder)
+        order = read_leniently(msgspec.json.encode(descriptor.metadata), _order.decode)
         named = msgspec.structs.asdict(order)
         context = named.pop("context")
         if context is not UNSET:
@@ -56,4 +61,20 @@ def task_of(descriptor: RunDescriptor, *, by: str) -> TaskCreated:
         )
         return replace(new_task(request, by=by), lifetime_ms=descriptor.session.ttl_ms)
     except (msgspec.ValidationError, CallerError) as error:
-        raise CallerError(f"session.metadata: {error}", code="VALIDATION_ERROR") from error
+        raise wrong(error) from error
+
+
+def check_order(tasks: Tasks, task: TaskCreated) -> None:
+    """Raises what creating the task and queueing its run would raise."""
+    task_id = new_task_id()
+    try:
+        check_task(task, tasks.base, tasks.models.mode)
+        tasks.workspaces.path_for(task, task_id, new_run_id())
+        tasks.models.of(tasks.workspaces.home_of(task, task_id), task)
+    except CallerError as error:
+        raise wrong(error) from error
+
+
+def wrong(error: Exception) -> CallerError:
+    """What the metadata says cannot be done."""
+    return CallerError(f"session.metadata: {error}", code="VALIDATION_ERROR")

@@ -18,6 +18,7 @@ from batten.contract.errors import (
 )
 from batten.contract.facts import Fact, MacpSessionBound, MacpSessionChanged, RunCancelled
 from batten.contract.facts.run import RunCancelRequested
+from batten.control.coordination.store import first_of
 from batten.control.coordination.waiting import find_descriptor
 from batten.control.described.creation import DescribedRuns
 from batten.control.described.runtimes import (
@@ -34,7 +35,6 @@ from batten.protocols.macp.ids import run_uuid
 from batten.settings.control_plane import ControlPlaneSettings
 
 USUAL_REASON = "cancelled by control plane"
-_FIRST_FACTS = 16
 
 
 class Cancelling:
@@ -139,8 +139,7 @@ class Cancelling:
         journal = self._journal
         lease = await journal.claim(row.run_id, self._tasks.worker_id, self._tasks.lease_s)
         ending: list[Fact] = []
-        first = await journal.read(row.run_id, limit=_FIRST_FACTS)
-        if any(stored.type == MacpSessionBound.TYPE for stored in first):
+        if await first_of(journal, row.run_id, MacpSessionBound.TYPE) is not None:
             at_ms = time.time_ns() // 1_000_000
             ending.append(
                 MacpSessionChanged(

@@ -11,14 +11,14 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.errors import BattenError, CallerError, Conflict, NotFound
 from batten.contract.facts import MacpRunDescribed, RunFailed
 from batten.contract.ids import RunId, from_uuid, new_run_id
 from batten.control.coordination.ids import journal_session
 from batten.control.coordination.registries import FILE, Registries
 from batten.control.coordination.run_facts import new_stream, queued
 from batten.control.coordination.waiting import find_descriptor
-from batten.control.described.agents import task_of
+from batten.control.described.agents import check_order, task_of, wrong
 from batten.control.described.runtimes import unsupported_mode
 from batten.control.tasks import Tasks
 from batten.coordination.registry import BUILT_IN
@@ -133,10 +133,11 @@ class DescribedRuns:
     async def check(self, descriptor: RunDescriptor) -> list[str]:
         """Why `create` would refuse a descriptor."""
         found: list[str] = []
-        for check in (check_session_id, check_kind, check_callback, _check_agent, _check_size):
+        checks = (check_session_id, check_kind, check_callback, self._check_agent, _check_size)
+        for check in checks:
             try:
                 check(descriptor)
-            except CallerError as error:
+            except BattenError as error:
                 found.append(str(error))
         given = descriptor.session.session_id
         if given is not UNSET and not found:
@@ -145,6 +146,10 @@ class DescribedRuns:
             except Conflict as error:
                 found.append(str(error))
         return found
+
+    def _check_agent(self, descriptor: RunDescriptor) -> None:
+        if descriptor.runtime.kind == "agent":
+            check_order(self._tasks, task_of(descriptor, by=""))
 
     async def check_free(self, session_id: str) -> None:
         """Raises `Conflict` if the session has a run."""
@@ -198,15 +203,21 @@ class DescribedRuns:
         asker: Asker,
         described: "_Described",
     ) -> None:
-        await self._tasks.start_described(
-            task_of(descriptor, by=asker.by),
-            run_id,
-            journal_session(session_id),
-            described.record,
-            by=asker.by,
-            traceparent=asker.traceparent,
-            tracestate=asker.tracestate,
-        )
+        task = task_of(descriptor, by=asker.by)
+        try:
+            await self._tasks.start_described(
+                task,
+                run_id,
+                journal_session(session_id),
+                described.record,
+                by=asker.by,
+                traceparent=asker.traceparent,
+                tracestate=asker.tracestate,
+            )
+        except Conflict:
+            raise
+        except CallerError as error:
+            raise wrong(error) from error
 
     async def _create_waiting_run(
         self,
@@ -300,11 +311,6 @@ def check_callback(descriptor: RunDescriptor) -> None:
     except CallerError as error:
         where = "session.metadata.cancelCallback.url"
         raise CallerError(f"{where}: {error}", code="VALIDATION_ERROR") from error
-
-
-def _check_agent(descriptor: RunDescriptor) -> None:
-    if descriptor.runtime.kind == "agent":
-        task_of(descriptor, by="")
 
 
 def _check_size(descriptor: RunDescriptor) -> None:

@@ -29,8 +29,8 @@ class Change(Struct, kw_only=True):
     """Of each view that was folded, in their order; all with the same normaliser."""
     position: int = 0
     """Of its last fact."""
-    is_pruned: bool = False
-    """Its rows from before are to be removed."""
+    dropped_at: int = 0
+    """The position of the fact whose earlier rows are to be removed; 0 if all of them count."""
     events: list[EventRow] = field(default_factory=list[EventRow])
     marks: list[Mark] = field(default_factory=list[Mark])
     snapshots: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
@@ -50,13 +50,15 @@ class Folding:
     def take(self, stored: Stored) -> None:
         """Fold the next fact of the feed."""
         change = self.changes.get(stored.run_id) or self._begin(stored.run_id)
+        if stored.sequence == 0 and stored.position != change.states[0].first_position:
+            self._start(change, stored.position)
         state = change.states[0]
         if stored.sequence <= state.sequence:
             return
         self.changes[stored.run_id] = change
         change.position = stored.position
         if stored.type == _PRUNED:
-            self._prune(change, stored.sequence)
+            self._prune(change, stored)
             return
         before: int = state.seq
         envelope = decode(stored.body)
@@ -83,11 +85,22 @@ class Folding:
         _share_normaliser(states)
         return Change(states=states)
 
-    def _prune(self, change: Change, sequence: int) -> None:
-        change.states = [view.state(is_pruned=True) for view in self.views]
-        _share_normaliser(change.states)
-        change.states[0].normaliser.sequence = sequence
-        change.is_pruned = True
+    def _start(self, change: Change, position: int) -> None:
+        """Begin with a stream's first fact; another stream may have had its id before."""
+        if change.states[0].sequence >= 0:
+            self._drop(change, position, [view.state() for view in self.views])
+        for state in change.states:
+            state.first_position = position
+
+    def _prune(self, change: Change, stored: Stored) -> None:
+        self._drop(change, stored.position, [view.state(is_pruned=True) for view in self.views])
+        change.states[0].normaliser.sequence = stored.sequence
+
+    def _drop(self, change: Change, position: int, states: list[Any]) -> None:
+        """Go on with these states, and without the rows before this fact."""
+        change.states = states
+        _share_normaliser(states)
+        change.dropped_at = position
         change.events.clear()
         change.marks.clear()
         change.snapshots.clear()

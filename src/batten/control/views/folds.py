@@ -34,6 +34,8 @@ class Folded(Struct, kw_only=True):
     normaliser: NormaliserState = member(default_factory=NormaliserState)
     is_pruned: bool = False
     """Its first facts were removed: it has no canonical events any more."""
+    first_position: int = 0
+    """Of its first fact; another one if it was deleted and created again with the same id."""
 
     @property
     def sequence(self) -> int:
@@ -157,9 +159,9 @@ def outcome_of(event: CanonicalEvent) -> int:
 
 
 _RULES = f"{normaliser.VERSION}"
-EVENTS = View("events", f"5-{_RULES}", EventsFold, _events)
-STATES = View("states", f"5-{_RULES}.{projection.VERSION}", StateFold, _state)
-RUNS = View("runs", f"5-{_RULES}", RunFold, _run)
+EVENTS = View("events", f"6-{_RULES}", EventsFold, _events)
+STATES = View("states", f"6-{_RULES}.{projection.VERSION}", StateFold, _state)
+RUNS = View("runs", f"6-{_RULES}", RunFold, _run)
 VIEWS: tuple[View[Any], ...] = (EVENTS, STATES, RUNS)
 
 

@@ -49,7 +49,7 @@ class RunEvents:
         """Pages of about this size, up to the events of now. Raises `NotFound` if the run is
         deleted meanwhile: what was read is not all of it.
         """
-        state = self._fold()
+        state = await self._fold()
         async with aclosing(self._kept(state, after, size)) as kept:
             async for part in kept:
                 yield part.rows
@@ -61,7 +61,7 @@ class RunEvents:
 
     async def follow(self, after: int) -> AsyncGenerator[EventPart]:
         """All events up to now, then each new part as its facts commit. Does not end."""
-        state = self._fold()
+        state = await self._fold()
         async with aclosing(self._kept(state, after, PAGE)) as kept:
             async for part in kept:
                 yield part
@@ -71,10 +71,15 @@ class RunEvents:
             async for page in pages:
                 yield EventPart(self._step(state, page, after), state.sequence)
 
-    def _fold(self) -> EventsFold:
-        """What makes the events after the kept ones."""
+    async def _fold(self) -> EventsFold:
+        """What makes the events after the kept ones, unless these are of a deleted run that had
+        the same id.
+        """
+        run = await self._journal.run(self._run_id)
         row = self._store.kept(EVENTS.name, self._run_id)
-        return EventsFold() if row is None else EVENTS.decode(row.body)
+        state = EventsFold() if row is None else EVENTS.decode(row.body)
+        is_other = run is not None and state.normaliser.queued_at != run.created_at
+        return EventsFold() if is_other else state
 
     async def _kept(self, state: EventsFold, after: int, size: int) -> AsyncGenerator[EventPart]:
         """The kept events up to `state`, which begins anew if they were dropped meanwhile."""

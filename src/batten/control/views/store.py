@@ -35,6 +35,8 @@ class Kept(Struct, frozen=True):
     """The last fact it holds."""
     seq: int
     """The last canonical event it holds."""
+    position: int
+    """Of the last fact of the run that it holds."""
     body: bytes
 
 
@@ -207,7 +209,9 @@ class ViewStore:
             return view.decode(body)
 
     def all_kept(self, view: str) -> list[Kept]:
-        query = "SELECT run_id, sequence, seq, body FROM kept WHERE view = ? ORDER BY run_id"
+        query = (
+            "SELECT run_id, sequence, seq, position, body FROM kept WHERE view = ? ORDER BY run_id"
+        )
         return [Kept(*row) for row in self._all(query, (view,))]
 
     def rows(self, table: str) -> list[Any]:
@@ -287,17 +291,18 @@ def _drop_tables(db: Database) -> None:
 
 def read_kept(db: Database, schema: Schema, view: str, run_id: str) -> Kept | None:
     found = db.execute(
-        f"SELECT run_id, sequence, seq, body FROM {schema}.kept WHERE view = ? AND run_id = ?",
+        f"SELECT run_id, sequence, seq, position, body FROM {schema}.kept"
+        " WHERE view = ? AND run_id = ?",
         (view, run_id),
     ).fetchall()
     return Kept(*found[0]) if found else None
 
 
 def newest(db: Database, view: View[S], run_id: str) -> S | None:
-    """A run's state, kept in the file or in the temporary tables, whichever holds more facts."""
+    """A run's state, kept in the file or in the temporary tables, whichever holds newer facts."""
     found = [read_kept(db, schema, view.name, run_id) for schema in ("temp", "main")]
     rows = [row for row in found if row is not None]
-    return view.decode(max(rows, key=lambda row: row.sequence).body) if rows else None
+    return view.decode(max(rows, key=lambda row: row.position).body) if rows else None
 
 
 def forget_rows(db: Database, tables: Iterable[str], run_ids: Iterable[str]) -> None:
@@ -311,15 +316,17 @@ def write_changes(
     db: Database, schema: Schema, views: Sequence[View[Any]], changes: Mapping[str, Change]
 ) -> None:
     """Store what facts changed, inside a transaction."""
-    pruned = [run_id for run_id, change in changes.items() if change.is_pruned]
+    dropped = [
+        (run_id, change.dropped_at) for run_id, change in changes.items() if change.dropped_at
+    ]
     tables = [f"{schema}.{table}" for view in views for table in ROWS[view.name]]
-    forget_rows(db, tables, pruned)
+    forget_rows(db, tables, [run_id for run_id, _ in dropped])
     if schema == "temp":
-        db.executemany("INSERT OR REPLACE INTO temp.pruned VALUES (?)", [(one,) for one in pruned])
+        db.executemany("INSERT OR REPLACE INTO temp.dropped VALUES (?, ?)", dropped)
     db.executemany(
-        f"INSERT OR REPLACE INTO {schema}.kept VALUES (?, ?, ?, ?, ?)",
+        f"INSERT OR REPLACE INTO {schema}.kept VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (view.name, run_id, state.sequence, state.seq, view.encode(state))
+            (view.name, run_id, state.sequence, state.seq, change.position, view.encode(state))
             for run_id, change in changes.items()
             for view, state in zip(views, change.states, strict=True)
             if state.normaliser.kind or state.is_pruned  # of a session's stream nothing is folded

@@ -14,7 +14,7 @@ from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.metrics import milliseconds
 
 Schema = Literal["main", "temp"]
-LAYOUT = 2
+LAYOUT = 3
 """Of the tables; a file with another one is made anew."""
 PLACE_BITS = 17
 """Places of one fact's events: an envelope of 256 KiB cannot name more participants."""
@@ -28,6 +28,7 @@ CREATE TABLE {schema}.kept (
     run_id TEXT NOT NULL,
     sequence INTEGER NOT NULL,
     seq INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (view, run_id)
 ) WITHOUT ROWID;
@@ -134,9 +135,12 @@ CREATE TRIGGER share_removed AFTER DELETE ON shares BEGIN
     DELETE FROM agents WHERE participant = old.participant AND runs = 0;
 END;
 """
-# What both together say now; `pruned` are runs whose kept rows no longer count.
+# What both together say now; `dropped` are runs whose rows before a position no longer count.
 _NOW = """
-CREATE TABLE temp.pruned (run_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE temp.dropped (
+    run_id TEXT PRIMARY KEY,
+    position INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TEMP VIEW changed AS SELECT run_id FROM temp.runs
     WHERE position > (SELECT position FROM main.views WHERE name = 'runs');
 CREATE TEMP VIEW runs_now AS
@@ -146,12 +150,14 @@ CREATE TEMP VIEW runs_now AS
         AND position > (SELECT position FROM main.views WHERE name = 'runs');
 CREATE TEMP VIEW marks_now AS
     SELECT run_id, ts, type, value FROM main.marks
-        WHERE run_id NOT IN (SELECT run_id FROM temp.pruned)
+        WHERE run_id NOT IN (SELECT run_id FROM temp.dropped
+            WHERE position > (SELECT position FROM main.views WHERE name = 'runs'))
     UNION ALL
     SELECT run_id, ts, type, value FROM temp.marks
         WHERE position > (SELECT position FROM main.views WHERE name = 'runs');
 CREATE TEMP VIEW events_now AS
-    SELECT * FROM main.events WHERE run_id NOT IN (SELECT run_id FROM temp.pruned)
+    SELECT * FROM main.events WHERE run_id NOT IN (SELECT run_id FROM temp.dropped
+        WHERE position > (SELECT position FROM main.views WHERE name = 'events'))
     UNION ALL
     SELECT * FROM temp.events WHERE place >=
         ((SELECT position FROM main.views WHERE name = 'events') + 1) << {bits};
@@ -171,7 +177,7 @@ CREATE TEMP VIEW agents_now AS
 """
 KEPT_TABLES = _TABLES.format(schema="main") + _KEPT_ONLY
 TAIL_TABLES = _TABLES.format(schema="temp") + _NOW.format(bits=PLACE_BITS)
-TAIL = ("kept", "events", "runs", "marks", "shares", "pruned")
+TAIL = ("kept", "events", "runs", "marks", "shares", "dropped")
 """The temporary tables."""
 ROWS: dict[str, tuple[str, ...]] = {
     "events": ("events",),

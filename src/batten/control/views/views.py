@@ -155,11 +155,10 @@ class Views:
         run = await self._journal.run(run_id)
         if run is None or not is_whole(run):
             raise not_found(run_id)
-        kept = self._store.kept(view.name, run_id)
-        if run.next_sequence - (-1 if kept is None else kept.sequence) > _FAR_BEHIND:
+        state = self._known(view, run_id, run.created_at)
+        if run.next_sequence - state.sequence > _FAR_BEHIND:
             await self._approach(view)
-            kept = self._store.kept(view.name, run_id)
-        state = view.state() if kept is None else self._store.decoded(view, kept.body)
+            state = self._known(view, run_id, run.created_at)
         made: list[CanonicalEvent] = []
         while page := await self._read(run_id, state.sequence, _PAGE):
             for stored in page:
@@ -170,6 +169,12 @@ class Views:
         if not state.seq:
             raise not_found(run_id)
         return state, made
+
+    def _known(self, view: View[S], run_id: str, created_at: str) -> S:
+        """The kept state of a run, or a first one. A run that was deleted may have had its id."""
+        kept = self._store.kept(view.name, run_id)
+        state = view.state() if kept is None else self._store.decoded(view, kept.body)
+        return state if state.normaliser.queued_at == created_at else view.state()
 
     async def _read(self, run_id: str, after: int, limit: int) -> list[Stored]:
         try:
@@ -187,10 +192,13 @@ class Views:
 
         Raises `NotFound`.
         """
-        if not is_whole(await self._journal.run(run_id)):
+        run = await self._journal.run(run_id)
+        if run is None or not is_whole(run):
             raise not_found(run_id)
         body = self._store.snapshot(run_id, seq)
         folded = StateFold() if body is None else self._store.decoded(STATES, body)
+        if folded.normaliser.queued_at != run.created_at:
+            folded = StateFold()
         while folded.projection.timeline.latest_seq < seq:
             page = await self._read(run_id, folded.sequence, SNAPSHOT_EVERY)
             if not page:
@@ -229,16 +237,15 @@ class Views:
         while True:
             folded, made = await self._folded(EVENTS, run_id)
             with self._store.reading():
-                kept = self._store.kept(EVENTS.name, run_id)
-                held = 0 if kept is None else kept.seq
+                held = self._known(EVENTS, run_id, folded.normaliser.queued_at).seq
                 if held < folded.seq - len(made):
                     continue  # the view was dropped meanwhile
                 # What was committed since the tail was folded is in both.
                 tail = (event_row(run_id, event) for event in made if event.seq > held)
                 more = [row for row in tail if wanted.fits(row)]
-                rows = self._store.events(wanted, limit) + more
-                total = self._store.count(wanted) + len(more)
-            return EventList(rows[:limit], total)
+                rows = self._store.events(wanted, limit) if held else []
+                total = (self._store.count(wanted) if held else 0) + len(more)
+            return EventList([*rows, *more][:limit], total)
 
 
 def is_whole(row: RunRow | None) -> bool:

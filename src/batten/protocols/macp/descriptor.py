@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
-from batten.protocols.macp.json_values import object_of
+from batten.contract.leniency import read_leniently
 
 MAX_PARTICIPANTS = 1000
 LONGEST_KEY = 255
@@ -108,13 +108,6 @@ class Created(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 _decoder = msgspec.json.Decoder(RunDescriptor)
-_NESTED: dict[str, type[Struct]] = {
-    "runtime": Runtime,
-    "session": DescribedSession,
-    "execution": Execution,
-    "requester": Requester,
-}
-"""Members of a descriptor that are objects of ours."""
 
 
 class ValidatedRuntime(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -152,38 +145,13 @@ def read_descriptor(body: bytes) -> RunDescriptor:
 def decode_descriptor(body: bytes) -> RunDescriptor:
     """Like `read_descriptor`, but any text may be the session's id."""
     try:
-        descriptor = _decoded(body)
+        descriptor = read_leniently(body, _decoder.decode)
     except msgspec.ValidationError as error:
         raise CallerError(_plain(str(error)), code="VALIDATION_ERROR") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"the body is not JSON: {error}", code="VALIDATION_ERROR") from error
     check_descriptor(descriptor)
     return descriptor
-
-
-def _decoded(body: bytes) -> RunDescriptor:
-    """Reads a descriptor. Raises what msgspec raises."""
-    try:
-        return _decoder.decode(body)
-    except msgspec.ValidationError:
-        given = msgspec.json.decode(body)
-        lean = _without_nulls(given, RunDescriptor)
-        if lean == given:
-            raise
-        return msgspec.convert(lean, RunDescriptor)
-
-
-def _without_nulls(value: Any, type_: type[Struct]) -> Any:
-    """A value without the members that may be left out and are null, which means the same."""
-    members = object_of(value)
-    if members is None:
-        return value
-    optional = {one.encode_name for one in fields(type_) if not one.required}
-    return {
-        name: _without_nulls(member, _NESTED[name]) if name in _NESTED else member
-        for name, member in members.items()
-        if member is not None or name not in optional
-    }
 
 
 def cloned(stored: dict[str, Any], changes: CloneRun) -> RunDescriptor:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, inspect
 
 from batten.contract.envelope import timestamp
 from batten.contract.expectations import expectation
+from batten.contract.leniency import read_leniently
 from batten.contract.surrogates import decode_lone
 from batten.serve.http.errors import HttpError
 
@@ -32,13 +33,10 @@ _NAMES = {
     "array": "an array",
     "null": "null",
 }
-_NULL = re.compile(r"got `null` - at `\$((?:\.[a-zA-Z]\w*|\[[0-9]+\])*\.[a-zA-Z]\w*)`$", re.ASCII)
-"""Refusals of a member that is null, in an object whose members have names of ours."""
 _HALF = (
     "the body is not JSON: a string has half of a surrogate pair, such as \\ud83d without its"
     " other half; send both, or the character itself"
 )
-_MOST_NULLS = 100
 _MOST_PARAMETERS = 100
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999: later ones have another spelling, which does not compare."""
@@ -68,15 +66,14 @@ def instant(name: str, given: str | UnsetType, *, is_down: bool = False) -> str:
 
 
 def json_reader(type_: Any, *, replaces_lone: bool = False) -> Callable[[bytes], Any]:
-    """Decodes bodies of this type. Unknown keys are ignored, and a member that is null counts as
-    left out where null means nothing else. With `replaces_lone`, escaped halves of a character
-    become U+FFFD.
+    """Decodes bodies of this type, leniently. Unknown keys are ignored. With `replaces_lone`,
+    escaped halves of a character become U+FFFD.
     """
     decode = msgspec.json.Decoder(type_).decode
 
     def read(data: bytes) -> Any:
         try:
-            return _without_nulls(data, decode)
+            return read_leniently(data, decode)
         except msgspec.ValidationError as error:
             raise _explained(str(error), "the body", type_) from error
         # Bad UTF-8 and deep nesting raise these.
@@ -89,39 +86,6 @@ def json_reader(type_: Any, *, replaces_lone: bool = False) -> Callable[[bytes],
         return read(msgspec.json.encode(mended))
 
     return read
-
-
-def _without_nulls(data: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """What `decode` makes of a body, without members whose null it refuses and can do without."""
-    try:
-        return decode(data)
-    except msgspec.ValidationError as error:
-        refusal = error
-    body = msgspec.json.decode(data)
-    for _ in range(_MOST_NULLS):
-        dropped = _drop_null(body, str(refusal))
-        if not dropped:
-            break
-        try:
-            return decode(msgspec.json.encode(body))
-        except msgspec.ValidationError as error:
-            if f"missing required field `{dropped}`" in str(error):
-                break
-            refusal = error
-    raise refusal
-
-
-def _drop_null(body: Any, message: str) -> str:
-    """Remove the member that a message refuses for its null; its name, empty if there is none."""
-    found = _NULL.search(message)
-    if found is None:
-        return ""
-    path: list[str] = re.findall(r"\w+", found[1])
-    last = path.pop()
-    for name in path:
-        body = body[int(name) if isinstance(body, list) else name]
-    del body[last]
-    return last
 
 
 def query_reader(type_: type[Struct]) -> Callable[[bytes], Any]:

@@ -30,6 +30,8 @@ _MIB = 1 << 20
 _UPDATES = frozenset({ArtifactUpdated.TYPE})
 _LARGEST_VIEW = 128 << 10
 """Of a view without lists; what it holds does not grow with the run."""
+_Until = tuple[str, str, int]
+"""A run up to a fact: its id, its creation (a deleted one may have had the id), and a sequence."""
 
 
 class Recorder(Protocol):
@@ -62,16 +64,16 @@ class Service:
         self.retention = retention
         self.recorder: Recorder | None = None
         """Keeps who did what; None where nothing is kept."""
-        self._runs: Kept[tuple[str, int], Run] = Kept(16 * _MIB)
-        self._views: Kept[tuple[str, int], _Folding] = Kept(16 * _MIB)
-        self._whole: Kept[tuple[str, int], RunView] = Kept(16 * _MIB)
+        self._runs: Kept[_Until, Run] = Kept(16 * _MIB)
+        self._views: Kept[_Until, _Folding] = Kept(16 * _MIB)
+        self._whole: Kept[_Until, RunView] = Kept(16 * _MIB)
         """Views with all steps of a run: a client pages through them."""
         self._current = CurrentVersion(tasks.journal)
         self._answers = Answers(self._current, 8 * _MIB)
         self._replies: Kept[tuple[str, str], _RunAnswer] = Kept(8 * _MIB)
         """The encoded object of a run of a task."""
         self._changed: Kept[str, _Changed] = Kept(4 * _MIB)
-        self._asked: Kept[tuple[str, int], _Asked] = Kept(16 * _MIB)
+        self._asked: Kept[_Until, _Asked] = Kept(16 * _MIB)
         tasks.on_queued = self._take_new
 
     def _take_new(self, row: RunRow, stored: Sequence[Stored], is_first: bool) -> None:
@@ -81,10 +83,11 @@ class Service:
             view.take(decode(one.body))
         read = sum(len(one.body) for one in stored)
         folding = _Folding(view, read)
-        self._views.keep((row.run_id, row.base_sequence), folding, min(read, _LARGEST_VIEW))
+        key = (row.run_id, row.created_at, row.base_sequence)
+        self._views.keep(key, folding, min(read, _LARGEST_VIEW))
         if is_first:
             run = view.run(row, RunDetails(number=1))
-            self._runs.keep((row.run_id, row.next_sequence), run, size_of(run))
+            self._runs.keep(_until(row), run, size_of(run))
 
     async def cached(self, key: str, make: Callable[[], Awaitable[Struct]]) -> Reply:
         """The answer that `make` gives, made again only when anything in the store has changed."""
@@ -112,7 +115,7 @@ class Service:
 
     async def run_object(self, row: RunRow, number: int = 0) -> Run:
         """A run's object; made again only when the run has grown."""
-        key = (row.run_id, row.next_sequence)
+        key = _until(row)
         known = self._runs.get(key)
         if known is None:
             view = await self._folded(row)
@@ -124,7 +127,7 @@ class Service:
 
     async def _folded(self, row: RunRow) -> RunView:
         """The state of a run, without its lists; only what is new is read."""
-        key = (row.run_id, row.base_sequence)
+        key = (row.run_id, row.created_at, row.base_sequence)
         folding = self._views.get(key) or _Folding(RunView(most=1))
         if row.outcome is None:
             self._views.keep(key, folding, min(folding.read, _LARGEST_VIEW))
@@ -148,7 +151,7 @@ class Service:
 
     async def whole_view(self, row: RunRow) -> RunView:
         """The state of a run with all its steps."""
-        key = (row.run_id, row.next_sequence)
+        key = _until(row)
         view = self._whole.get(key)
         if view is None:
             folding = _Folding(RunView())
@@ -235,7 +238,7 @@ class Service:
         stream = await self.journal.run(session_stream(SessionId(session.session_id)))
         if stream is None:
             return None
-        key = (stream.run_id, stream.next_sequence)
+        key = _until(stream)
         known = self._asked.get(key)
         if known is None:
             created: TaskCreated | None = None
@@ -248,6 +251,10 @@ class Service:
             known = _Asked(None if created is None else task_now(created, updates))
             self._asked.keep(key, known, size_of(known))
         return known.task
+
+
+def _until(row: RunRow) -> _Until:
+    return row.run_id, row.created_at, row.next_sequence
 
 
 class _RunAnswer(Struct):

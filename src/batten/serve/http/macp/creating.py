@@ -1,6 +1,7 @@
 """The rows that create runs."""
 
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, NotFound
+from batten.contract.ids import to_uuid
 from batten.contract.tracing import parse_traceparent, trace_of, tracestate_of
 from batten.control.described.creation import Asker, Made, is_elsewhere
 from batten.control.described.runtimes import (
@@ -10,6 +11,7 @@ from batten.control.described.runtimes import (
     unsupported_mode,
 )
 from batten.coordination.session import MAX_TTL_MS
+from batten.journal.contract import RunRow
 from batten.protocols.macp.descriptor import (
     CloneRun,
     Created,
@@ -37,7 +39,11 @@ async def create(call: Call) -> Created:
     check_content_type(call.headers)
     descriptor = read_descriptor(call.body)
     asker = _asker(call)
-    return await created(service, await service.described.create(descriptor, asker), asker)
+    made = await service.described.create(descriptor, asker)
+    try:
+        return await created(service, made, asker)
+    except NotFound:  # the run of its key was deleted meanwhile, which frees the key
+        return await created(service, await service.described.create(descriptor, asker), asker)
 
 
 def _asker(call: Call) -> Asker:
@@ -132,12 +138,29 @@ async def created(service: RunService, made: Made, asker: Asker) -> Created:
             status="queued",
             trace_id=trace_of(made.run_id) if parent is None else parent.trace_id,
         )
+    row = await service.journal.run(made.run_id)
+    if row is not None and row.base_sequence:
+        return await _pruned(service, row)
     record = await service.views.record(made.run_id)
     return Created(
         run_id=record.id,
         session_id=record.runtime_session_id or "",
         status=record.status,
         trace_id=record.trace_id or "",
+    )
+
+
+async def _pruned(service: RunService, row: RunRow) -> Created:
+    """The answer for a run whose events were removed: rows of the journal still tell of it."""
+    session = await service.journal.session(row.session_id or "")
+    if session is None:
+        raise NotFound(f"run {run_uuid(row.run_id)} not found", code="RUN_NOT_FOUND")
+    named = session.settings.get("macp_session_id") or to_uuid(session.session_id)
+    return Created(
+        run_id=run_uuid(row.run_id),
+        session_id=str(named),
+        status=row.status,
+        trace_id=trace_of(row.run_id),
     )
 
 

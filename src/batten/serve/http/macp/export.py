@@ -46,11 +46,9 @@ async def export(call: Call) -> Download:
 
 
 async def export_stream(call: Call) -> Download:
-    """All canonical events, whatever the query says of them."""
+    """All canonical events, whatever the query says of them; its limit is for the raw ones."""
     run_id = run_id_of(call)
-    asked: ExportParameters = call.query
-    asked = msgspec.structs.replace(asked, include_canonical=True)
-    parts = await _Parts.of(call.service, run_id, asked)
+    parts = await _Parts.of(call.service, run_id, call.query, has_all=True)
     _record(call, parts, "jsonl")
     return Download(source=parts.lines(), size=None, content_type=NDJSON)
 
@@ -88,19 +86,32 @@ class _Parts:
     """The parts of one bundle, as of one moment where they are small."""
 
     def __init__(
-        self, service: RunService, run_id: str, asked: ExportParameters, fold: "RunFold", state: Any
+        self,
+        service: RunService,
+        run_id: str,
+        asked: ExportParameters,
+        fold: "RunFold",
+        state: Any,
+        *,
+        has_all: bool,
     ) -> None:
+        """`has_all`: with every canonical event."""
         self._service = service
         self._run_id = run_id
         self._asked = asked
         self.fold = fold
         self._state = state
+        most = asked.event_limit if asked.include_canonical else 0
+        self._most_events = fold.seq if has_all else most
 
     @classmethod
-    async def of(cls, service: RunService, run_id: str, asked: ExportParameters) -> "_Parts":
+    async def of(
+        cls, service: RunService, run_id: str, asked: ExportParameters, *, has_all: bool = False
+    ) -> "_Parts":
         """Raises `NotFound`."""
         fold = await service.views.run_fold(run_id)
-        return cls(service, run_id, asked, fold, await service.views.state(run_id))
+        state = await service.views.state(run_id)
+        return cls(service, run_id, asked, fold, state, has_all=has_all)
 
     def _head(self) -> bytes:
         """The members before the artifacts, without the brace at the end."""
@@ -146,7 +157,7 @@ class _Parts:
 
     async def _events(self) -> AsyncGenerator[list[bytes], None]:
         """Pages of encoded canonical events."""
-        left = self._asked.event_limit if self._asked.include_canonical else 0
+        left = self._most_events
         if not left:
             return
         async with aclosing(self._service.views.run_events(self._run_id).pages()) as pages:

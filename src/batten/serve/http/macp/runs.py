@@ -46,7 +46,8 @@ async def _answer(call: Call, make: Callable[[str], Awaitable[Struct]]) -> Reply
 
     async def mark() -> Hashable:
         run = await service.journal.run(run_id_of(call))
-        return run and (run.next_sequence, run.base_sequence)
+        # A run that was deleted may have had the same id, and as many facts.
+        return run and (run.created_at, run.next_sequence, run.base_sequence)
 
     return await service.answers.get(call.path, lambda: make(run_id_of(call)), mark)
 
