@@ -58,7 +58,7 @@ class MaestroFrames:
         if self.response_id is None:
             return [ending]
         response_id, self.response_id = self.response_id, None
-        return [ending, self.shared.totals.cut_short(response_id)]
+        return [ending, *self.calls.cut_off(), self.shared.totals.cut_short(response_id)]
 
     def _show(self, fact: facts.Fact, envelope: Envelope) -> list[out.Message]:
         match fact:
@@ -127,7 +127,7 @@ class MaestroFrames:
     ) -> list[out.Message]:
         """The error that ended the run, unless the client cancelled it; then the end of the
         response."""
-        messages: list[out.Message] = []
+        messages = self.calls.cut_off()
         match fact:
             case facts.RunFailed():
                 kind = faults.class_of(ending_of(fact).outcome, retriable=fact.retriable)
