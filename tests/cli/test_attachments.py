@@ -85,6 +85,8 @@ def test_models_that_read_text_alone_are_known_by_name() -> None:
     assert not takes_images("deepseek", "deepseek-reasoner")
     assert not takes_images("openrouter", "deepseek/deepseek-chat")
     assert not takes_images("openai", "o3-mini")
+    assert not takes_images("openai-chat", "o3-mini")
+    assert not takes_images("xai", "grok-3")
     assert not takes_images("groq", "llama-3.3-70b-versatile")
     assert takes_images("groq", "llama-3.2-11b-vision-preview")
     assert takes_images("openai", "gpt-4o")

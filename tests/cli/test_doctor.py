@@ -71,6 +71,24 @@ def test_a_machine_that_is_ready_is_told_so(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
+    ("environ", "status", "message"),
+    [
+        ({"MAESTRO_EVENT_BUS": "1"}, "warning", "nothing is published: missing nats url"),
+        ({"NATS_URL": "nats://a:1", "MAESTRO_EVENT_BUS": "0"}, "ok", "off: flag disabled"),
+        ({"EVALOPS_NATS_URL": "nats://me:pw@a:1,nats://b:2"}, "ok", "at nats://a:1, nats://b:2;"),
+    ],
+)
+def test_the_event_bus_is_told_of_if_somebody_asked_for_it(
+    shell: Shell, environ: dict[str, str], status: str, message: str
+) -> None:
+    assert about(findings(shell, "--offline"), "event bus") == []
+    shell.set(**environ)
+    found = only(shell, "event bus", "--offline")
+    assert found["status"] == status
+    assert found["message"].startswith(message)
+
+
+@pytest.mark.parametrize(
     ("provider", "path"),
     [
         ("anthropic", "/v1/models"),

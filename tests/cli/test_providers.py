@@ -70,6 +70,8 @@ def test_tools_and_streamed_text_make_a_whole_journal(shell: Shell, model: str) 
     deltas = [one["data"]["delta"] for one in said.frames() if one["type"].endswith("text_delta")]
     assert "".join(deltas) == "I look.All is well."
     assert len(deltas) > 4
+    named = {str(one["data"].get("provider", "")) for one in said.frames()} - {""}
+    assert named == {model.partition("/")[0]}
     first, second = (request.json() for request in server.requests)
     assert (first["model"], first["stream"]) == (model.partition("/")[2], True)
     assert {"bash", "agent", "todo_write"} <= offered_in(first)

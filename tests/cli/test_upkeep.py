@@ -14,8 +14,8 @@ import apsw
 import msgspec
 import pytest
 
+from batten.journal.file_format import VERSION
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.schema import VERSION
 from tests.agent.stage import bash, say
 from tests.journal.sessions import age, ended_session, to_format_1
 from tests.session.processes import BATTEN, environment, running, until

@@ -10,8 +10,8 @@ import pytest
 
 from batten.contract.errors import StoreFull, StoreTooNew
 from batten.journal.contract import Stored
+from batten.journal.file_format import VERSION
 from batten.journal.sqlite import SqliteJournal, migrating
-from batten.journal.sqlite.schema import VERSION
 from tests.journal.given import all_facts
 from tests.journal.process import start
 from tests.journal.sessions import ended_session, to_format_1

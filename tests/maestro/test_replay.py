@@ -40,12 +40,14 @@ async def play_ten_frames(stage: Stage, delay_ms: int) -> Speaker:
 
 async def test_ten_frames_and_five_tools_are_played_each_in_its_place(stage: Stage) -> None:
     client = await play_ten_frames(stage, 1)
-    assert client.of("ready")[0]["executor_type"] == "replay"
+    (ready,) = client.of("ready")
+    assert ready["executor_type"] == "replay"
     assert text(client) == "".join(f"{number}. Next. " for number in range(TURNS))
     assert (stage.workspace / "log").read_text() == "".join(f"{one}\n" for one in range(TURNS))
     assert [one["success"] for one in client.of("tool_end")] == [True] * TURNS
     usage = client.of("response_end")[-1]["usage"]
     assert (usage["total_tokens"], usage["total_cost_usd"]) == (0, 0)
+    assert (usage["model_id"], usage["provider"]) == (ready["model"], ready["provider"])
 
 
 @pytest.mark.soak

@@ -159,6 +159,9 @@ async def test_an_interrupt_cancels_what_waits_and_then_ends_the_response(
     assert resolution(client, request) == ("cancelled", "runtime")
     reason = client.of("server_request_resolved")[0]["reason"]
     assert reason == "Interrupted before request completed"
+    (ended,) = client.of("tool_end")
+    assert (ended["call_id"], ended["success"]) == (request["call_id"], False)
+    assert client.of("response_end")[0]["tools_summary"]["calls_failed"] == 1
     assert client.of("error") == []
     assert len(await stored(stage)) == 1
 

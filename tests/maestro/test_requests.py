@@ -51,6 +51,21 @@ async def test_a_client_without_a_greeting_answers_approvals_in_the_older_way(
     assert [one["success"] for one in client.of("tool_end")] == [False]
 
 
+async def test_an_approval_of_the_older_form_is_answered_in_the_newer_one_by_its_call(
+    stage: Stage,
+) -> None:
+    async with talking(stage, "approval") as client:
+        await client.hello()
+        client.say("prompt", content="go")
+        await client.until("tool_call", requires_approval=True)
+        (waiting,) = client.conversation.state.pending_requests
+        request = {"request_id": waiting.id, "request_type": waiting.kind}
+        client.say("server_request_response", **request, approved=True)
+        await client.until("response_end")
+    assert client.of("error") == []
+    assert client.of("tool_end")[0]["success"] is True
+
+
 async def test_an_approval_that_waits_is_answered_in_the_older_way_whatever_the_mode_is_now(
     stage: Stage,
 ) -> None:

@@ -70,10 +70,19 @@ async def test_what_cannot_start_says_so_in_one_fatal_message(
     assert is_unknown or told == f"batten: {problem}"
 
 
-@pytest.mark.parametrize("place", ["home", "home/journal.db"])
-async def test_what_only_opening_the_session_shows_is_fatal_too(stage: Stage, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "content"),
+    [
+        ("home", b"in the way"),
+        ("home/journal.db", b"in the way"),
+        ("home/journal.db", b"SQLite format 3\0" + bytes(4080)),
+    ],
+)
+async def test_what_only_opening_the_session_shows_is_fatal_too(
+    stage: Stage, place: str, content: bytes
+) -> None:
     (stage.directory / place).parent.mkdir(exist_ok=True)
-    (stage.directory / place).write_text("in the way")
+    (stage.directory / place).write_bytes(content)
     async with speaking(stage, DONE, store=False) as client:
         client.say("hello")
         assert await client.rest() != 0

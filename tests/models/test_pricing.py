@@ -58,6 +58,8 @@ def test_the_packaged_prices_know_the_usual_models() -> None:
     assert len(sonnet.as_of) == len("2026-01-31")
     for provider, model in (
         ("openai", "gpt-5"),
+        ("openai-chat", "gpt-5"),
+        ("xai", "grok-4"),
         ("google", "gemini-2.5-pro"),
         ("openrouter", "anthropic/claude-sonnet-4.5"),
         ("deepseek", "deepseek-chat"),

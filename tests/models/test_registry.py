@@ -12,6 +12,7 @@ KEYS = {
     "OPENAI_API_KEY": "k",
     "GEMINI_API_KEY": "k",
     "OPENROUTER_API_KEY": "k",
+    "XAI_API_KEY": "k",
     "COMPAT_BASE_URL": "http://localhost:8000/v1",
 }
 
@@ -24,7 +25,8 @@ KEYS = {
         ("openai/gpt-5", "openai", "gpt-5"),
         ("gpt-5-mini", "openai", "gpt-5-mini"),
         ("o3", "openai", "o3"),
-        ("openai-chat/gpt-4o", "openai", "gpt-4o"),
+        ("openai-chat/gpt-4o", "openai-chat", "gpt-4o"),
+        ("xai/grok-4", "xai", "grok-4"),
         ("google/gemini-2.5-pro", "google", "gemini-2.5-pro"),
         ("gemini/gemini-2.5-pro", "google", "gemini-2.5-pro"),
         ("gemini-2.5-flash", "google", "gemini-2.5-flash"),

@@ -93,8 +93,9 @@ def result(call: str, name: str = "read", *, is_error: bool = False, output: str
 
 
 async def test_frames_are_played_one_message_at_a_time() -> None:
-    model = open_scripted(str(SCENARIOS / "count-lines.json"))
-    assert (model.provider, model.name, model.native_schema) == ("scripted", "count-lines", False)
+    path = str(SCENARIOS / "count-lines.json")
+    model = open_scripted(path)
+    assert (model.provider, model.name, model.native_schema) == ("scripted", path, False)
     first = await play(model, user())
     assert first == (
         Message(

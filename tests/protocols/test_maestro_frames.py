@@ -287,6 +287,7 @@ def test_recovery_and_batches_of_tools_are_said_as_a_status() -> None:
         out.Status(message="Retrying the model call: attempt 1 of 3 failed: busy"),
         out.Status(message="Completed 2 tool calls"),
     ]
+    assert Feeding().feed(f.RunCancelRequested(by="client", reason=""), turn) == []
 
 
 def test_what_ended_a_run_is_said_unless_the_client_did_it() -> None:

@@ -187,6 +187,8 @@ def test_a_key_is_not_wanted_if_that_was_said(stage: Stage) -> None:
         (("--no-save",), {}, "--no-save"),
         (("--listen", "127.0.0.1:99999"), {}, "1 to 65535"),
         (("--restore-manifest", "gone.json"), {}, "cannot be read"),
+        (("--settings", "{"), {}, "--settings is not JSON"),
+        (("--fallback-model", "nobody/nothing"), {}, "no model 'nobody/nothing'"),
         ((), {"MAESTRO_HEADLESS_MAX_TEXT_CHARS": "many"}, "a whole number above 0"),
         ((), {"MAESTRO_HEADLESS_SUBSCRIBER_QUEUE": "0"}, "a whole number above 0"),
     ],

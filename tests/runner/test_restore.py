@@ -221,7 +221,7 @@ def test_nulls_and_fractions_of_another_make_are_read_wherever_they_are(workspac
     assert state.codex_subagent_edges == (Edge(operation="wait", status="failed"),)
 
 
-@pytest.mark.skipif(not PRESENT, reason="the published schemas are not here")
+@pytest.mark.skipif(not PRESENT, reason="the published examples are not here")
 def test_the_published_manifest_is_gone_on_from(workspace: Path) -> None:
     examples = msgspec.json.decode((PUBLISHED / "seed-examples.json").read_bytes())
     name = written(workspace, examples["drain_response"]["manifest"])

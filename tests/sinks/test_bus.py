@@ -326,6 +326,35 @@ async def test_a_call_that_is_tried_again_is_told_as_another_execution_of_it(
     assert told[-1][1]["statement"] == note["content"]
 
 
+async def test_a_call_whose_approval_was_cancelled_with_its_run_is_told_as_cancelled(
+    journal: SqliteJournal,
+) -> None:
+    happened = [
+        facts.RunQueued("agent_loop", "m", "p", "/w", "in_place", None),
+        facts.AssistantToolCallProposed(1, "c1", "bash", {"command": "ls"}),
+        facts.AssistantToolCallProposed(1, "c2", "bash", {"command": "pwd"}),
+        facts.PolicyToolDecided("c1", "bash", "ask", "", decided_by="mode:default"),
+        facts.ApprovalRequested("appr_1", "c1", "bash", "ls", "", "sha256:1"),
+        facts.ApprovalResolved("appr_1", "cancelled", "runtime", ""),
+        facts.RunCancelled(reason="no more", by="client", turns=1, duration_ms=1),
+    ]
+    await journal.create(new_run(), happened)
+    sink = event_bus(BusSettings(), URL)
+    assert sink is not None
+    folds = Folds(sink, journal)
+    told = [
+        (one.type.removeprefix("maestro.events."), msgspec.json.decode(one.body)["data"])
+        for stored in await journal.feed()
+        for one in await folds.messages(stored)
+        if one.type.startswith("maestro.events.")
+    ]
+    assert [name for name, _ in told] == ["approval_hit", "approval_hit", "tool_call.completed"]
+    assert told[1][1]["reason"] == "cancelled"
+    ended = told[2][1]
+    assert (ended["tool_call_id"], ended["approval_request_id"]) == ("c1", "appr_1")
+    assert ended["status"] == "MAESTRO_TOOL_CALL_STATUS_CANCELLED"
+
+
 def test_surfaces_and_modes() -> None:
     assert [surface_of(name) for name in ("cli", "GITHUB-agent", "jetbrains", "remote", "x")] == [
         f"MAESTRO_SURFACE_{name}" for name in ("CLI", "GITHUB_AGENT", "IDE", "REMOTE_RUNNER", "TUI")

@@ -70,6 +70,24 @@ def waiting_at(mark: str) -> list[str]:
 
 
 @every_layer
+async def test_a_numbered_command_has_the_pid_by_which_we_know_it(
+    tmp_path: Path, mode: Mode
+) -> None:
+    async with keeper_at(tmp_path, mode) as keeper:
+        command = await keeper.spawn(["tail", "-f", f"{tmp_path}/none", "/dev/null"], numbered=True)
+        async with command:
+            pid = command.pid
+            assert pid is not None
+            # A moment later at the latest: it may not have become its program yet.
+            assert eventually(lambda: str(tmp_path).encode() in process_tree.name_of(pid))
+        assert has_ended(pid)
+        for _ in range(20):  # also if it has ended before anybody looked
+            async with await keeper.spawn(["true"], numbered=True) as short:
+                assert short.pid is not None
+                assert await short.wait() == Exit(0)
+
+
+@every_layer
 def test_nothing_survives_20_kills_of_the_owner(tmp_path: Path, mode: str) -> None:
     whole = ["daemon", "in-front", "own-session", "same-group"]
     for _ in range(20):

@@ -42,6 +42,24 @@ async def test_created_modified_and_deleted_files_are_told_apart(top: ResolvedPa
         assert await until(watch, "src/a.txt") == [Change("delete", "src/a.txt", False)]
 
 
+async def test_a_file_put_in_the_place_of_another_is_a_change_of_it(top: ResolvedPath) -> None:
+    file, again = Path(top.path, "src/a.txt"), Path(top.path, "src/deep/b.txt")
+    file.write_text("1")
+    async with watching(top, debounce_ms=10) as watch:
+        staged = Path(top.path, "src/a.tmp")
+        staged.write_text("2")
+        staged.rename(file)
+        assert Change("modify", "src/a.txt", False) in await until(watch, "src/a.txt")
+        again.parent.mkdir()
+        again.write_text("1")
+        assert Change("create", "src/deep/b.txt", False) in await until(watch, "src/deep/b.txt")
+        shutil.rmtree(again.parent)
+        await until(watch, "src/deep")
+        again.parent.mkdir()
+        again.write_text("1")
+        assert Change("create", "src/deep/b.txt", False) in await until(watch, "src/deep/b.txt")
+
+
 async def test_a_moved_file_is_gone_from_one_path_and_renamed_to_the_other(
     top: ResolvedPath,
 ) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.cli.checks import Finding, Surroundings
+from batten.cli.checks.bus import check_event_bus
 from batten.cli.checks.machine import check_clock, check_disk, check_programs, check_versions
 from batten.cli.checks.servers import check_providers, check_tool_servers
 from batten.cli.checks.state import check_sandbox, check_settings, check_store
@@ -58,6 +59,7 @@ async def _all(around: Surroundings) -> list[Finding]:
         _guarded("mcp", check_tool_servers, around),
         _guarded("sandbox", check_sandbox, around),
         _guarded("store", check_store, around),
+        _guarded("event bus", check_event_bus, around),
     ]
     findings = [finding for one in await asyncio.gather(*asked) for finding in one]
 

@@ -143,22 +143,29 @@ class _Hosting:
         self.code = 0
 
     def prepare(self) -> None:
-        """Check limits, model and manifest, and take over its session, before anything listens."""
+        """Check limits, models, settings and manifest, and take over its session, before anything
+        listens.
+        """
         from batten.runner.restore import load
         from batten.runner.session_file import PASSPHRASE, take_over
         from batten.serve.maestro.greeting import checked_model
         from batten.serve.maestro.limits import limits_of
         from batten.serve.maestro.sharing import sharing_of
+        from batten.wiring.files import settings_of_files
+        from batten.wiring.settings import run_settings
 
         base = self._opener.base
         limits_of(base.environ)
         sharing_of(base.environ)
         if base.model:
             checked_model(base)
-        if self._config.restore is None:
-            return
         identity = self._config.identity
         root = identity.workspace_root
+        found = settings_of_files(replace(base, warn=str), root, self._opener.home)
+        # Without a model, those who create the session name one.
+        run_settings(replace(base, needs_model=bool(base.models)), None, found)
+        if self._config.restore is None:
+            return
         self._restored = load(self._config.restore, root, identity.maestro_session_id)
         if self._restored.is_ready:
             passphrase = base.environ.get(PASSPHRASE)

@@ -70,7 +70,7 @@ def known_models(environ: Mapping[str, str]) -> Iterator[KnownModel]:
         if place.provider == "openai-chat":
             continue  # the models of openai, in the older protocol
         seen: dict[str, KnownModel] = {}
-        for row in rows(place.prices, environ):
+        for row in rows(place.provider, environ):
             rates = [None if rate is None else float(rate) for rate in row.rates or ()]
             rates += [None] * (4 - len(rates))
             for name in _names(row):

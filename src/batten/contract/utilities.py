@@ -37,7 +37,8 @@ class StartWatch(Struct, frozen=True, kw_only=True):
 class CommandStarted(Struct, frozen=True, kw_only=True):
     asked: StartCommand
     cwd: str
-    pid: int
+    pid: int | None
+    """As the process that serves sees it; None where the kernel does not tell."""
     owner: str
 
 

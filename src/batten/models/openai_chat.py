@@ -64,7 +64,7 @@ class ChatDialect(Dialect):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        official = self.provider == "openai"
+        official = self.provider == "openai-chat"
         limit = "max_completion_tokens" if official else "max_tokens"
         body[limit] = request.max_output_tokens
         if request.tools:

@@ -21,6 +21,8 @@ from batten.contract.facts.assistant import Usage
 DEFAULT_CONTEXT_TOKENS = 128_000
 _FREE = frozenset({"ollama", "scripted"})
 _MILLION = 1_000_000
+_LISTED = {"openai-chat": "openai", "xai": "x-ai"}
+"""Providers that price files list under another name than ours."""
 
 
 class Rates(Struct, frozen=True):
@@ -124,6 +126,11 @@ class PriceTable:
         )
 
 
+def listed_name(provider: str) -> str:
+    """The name of a provider in price files."""
+    return _LISTED.get(provider, provider)
+
+
 def costs_nothing(provider: str) -> bool:
     """Whether no model of a provider costs anything."""
     return provider in _FREE
@@ -133,7 +140,8 @@ def price(provider: str, model: str, environ: Mapping[str, str]) -> Price | None
     """The price of a model, or None if it is not listed. `BATTEN_PRICES` takes precedence."""
     if costs_nothing(provider):
         return FREE
-    found = (table.price(provider, model) for table in _tables(environ))
+    listed = listed_name(provider)
+    found = (table.price(listed, model) for table in _tables(environ))
     return next((one for one in found if one is not None), None)
 
 
@@ -155,7 +163,7 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int
 
 def known_context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int | None:
     for table in _tables(environ):
-        row = table.find(provider, model)
+        row = table.find(listed_name(provider), model)
         if row is not None and row.context_tokens:
             return row.context_tokens
     return None
@@ -163,7 +171,7 @@ def known_context_tokens(provider: str, model: str, environ: Mapping[str, str]) 
 
 def rows(provider: str, environ: Mapping[str, str]) -> list[Row]:
     """All models of a provider, in every price file; those of `BATTEN_PRICES` first."""
-    return [row for table in _tables(environ) for row in table.rows(provider)]
+    return [row for table in _tables(environ) for row in table.rows(listed_name(provider))]
 
 
 def cost_micros(price: Price, usage: Usage) -> int:

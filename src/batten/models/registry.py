@@ -33,8 +33,6 @@ class ProviderPlace(Struct, frozen=True, kw_only=True):
     """Where a provider is reached. Any one of the variables of a kind is enough."""
 
     provider: str
-    prices: str
-    """The name used in price tables."""
     base: str = ""
     """The usual address; empty if there is none."""
     base_variables: tuple[str, ...]
@@ -57,13 +55,12 @@ class ProviderPlace(Struct, frozen=True, kw_only=True):
 
 
 def _place(
-    provider: str, base: str, *, prices: str = "", prefix: str = "", native_schema: bool = True
+    provider: str, base: str, *, prefix: str = "", native_schema: bool = True
 ) -> ProviderPlace:
     """A provider with one variable for its address and one for its key."""
     prefix = prefix or provider.upper()
     return ProviderPlace(
         provider=provider,
-        prices=prices or provider,
         base=base,
         base_variables=(f"{prefix}_BASE_URL",),
         keys=(f"{prefix}_API_KEY",),
@@ -74,7 +71,6 @@ def _place(
 _OWN = (
     ProviderPlace(
         provider="anthropic",
-        prices="anthropic",
         base="https://api.anthropic.com",
         base_variables=("ANTHROPIC_BASE_URL",),
         keys=("ANTHROPIC_API_KEY",),
@@ -83,25 +79,21 @@ _OWN = (
     _place("openai", "https://api.openai.com/v1"),
     ProviderPlace(
         provider="google",
-        prices="google",
         base="https://generativelanguage.googleapis.com",
         base_variables=("GOOGLE_GEMINI_BASE_URL",),
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     ),
-    ProviderPlace(
-        provider="ollama", prices="ollama", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")
-    ),
+    ProviderPlace(provider="ollama", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")),
 )
 _CHAT = (  # servers that speak Chat Completions
-    _place("openai-chat", "https://api.openai.com/v1", prices="openai", prefix="OPENAI"),
+    _place("openai-chat", "https://api.openai.com/v1", prefix="OPENAI"),
     _place("openrouter", "https://openrouter.ai/api/v1"),
     _place("groq", "https://api.groq.com/openai/v1", native_schema=False),
     _place("deepseek", "https://api.deepseek.com/v1", native_schema=False),
-    _place("xai", "https://api.x.ai/v1", prices="x-ai"),
+    _place("xai", "https://api.x.ai/v1"),
     _place("compat", "", native_schema=False),
     ProviderPlace(
         provider="evalops",
-        prices="evalops",
         base_variables=("MAESTRO_LLM_GATEWAY_URL",),
         keys=("MAESTRO_LLM_GATEWAY_TOKEN", "MAESTRO_EVALOPS_ACCESS_TOKEN"),
         native_schema=False,
@@ -159,12 +151,6 @@ def says_provider(name: str) -> bool:
     return bool(slash) and is_known(provider)
 
 
-def priced_name(name: str) -> tuple[str, str]:
-    """The provider and model under which price tables list a model."""
-    provider, model = split_name(name)
-    return (PLACES[provider].prices if provider in PLACES else provider), model
-
-
 def has_place(provider: str, environ: Mapping[str, str]) -> bool:
     """Whether the environment sets an address or key for this provider."""
     place = PLACES.get(full_provider(provider))
@@ -214,7 +200,7 @@ def open_model(
             from batten.models.openai_chat import ChatDialect
 
             dialect = ChatDialect(
-                place.prices,
+                provider,
                 base,
                 key=key,
                 native_schema=place.native_schema,

@@ -54,16 +54,16 @@ def open_scripted(path: str, *, aliases: Mapping[str, str] | None = None) -> "Sc
     return _open(path, aliases or {}, ())
 
 
-def _open(path: str, aliases: Mapping[str, str], parents: tuple[str, ...]) -> "ScriptedModel":
-    path = os.path.realpath(path)
+def _open(name: str, aliases: Mapping[str, str], parents: tuple[str, ...]) -> "ScriptedModel":
+    path = os.path.realpath(name)
     if path in parents:
         raise CallerError(f"{path}: children: the scenario is its own child")
     scenario = script.load(path)
     children = {
-        prompt.strip(): _open(os.path.join(os.path.dirname(path), name), aliases, (*parents, path))
-        for prompt, name in scenario.children.items()
+        prompt.strip(): _open(os.path.join(os.path.dirname(path), file), aliases, (*parents, path))
+        for prompt, file in scenario.children.items()
     }
-    return ScriptedModel(scenario, aliases=aliases, children=children)
+    return ScriptedModel(scenario, name=name, aliases=aliases, children=children)
 
 
 class ScriptedModel:
@@ -78,11 +78,12 @@ class ScriptedModel:
         self,
         scenario: script.Scenario,
         *,
+        name: str = "",
         aliases: Mapping[str, str] | None = None,
         children: "Mapping[str, ScriptedModel] | None" = None,
     ) -> None:
         self.scenario = scenario
-        self.name = scenario.id
+        self.name = name or scenario.id
         self._aliases = aliases or {}
         self._children = children or {}
         self._failures: dict[tuple[int, int], int] = {}

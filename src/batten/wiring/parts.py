@@ -21,7 +21,7 @@ from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import check_own_prices, price, prices_as_of
-from batten.models.registry import open_model, priced_name, split_name
+from batten.models.registry import open_model, split_name
 from batten.redact.identity import recorded_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -335,7 +335,7 @@ class SessionParts:
         for name in (*settings.models, *summarizing):
             if name.partition("/")[0] in self._found.entry_points.models:
                 continue  # it states its price itself, once it is opened
-            provider, model = priced_name(name)
+            provider, model = split_name(name)
             if price(provider, model, self._environ) is None:
                 raise _unpriced(name)
 

@@ -60,17 +60,19 @@ class Command:
     """All output is read as it is written."""
 
     def __init__(
-        self, control: Control, launch: Launch, streams: dict[Stream, int], stdin: int | None
+        self,
+        control: Control,
+        launch: Launch,
+        streams: dict[Stream, int],
+        stdin: int | None,
+        pid: int | None,
     ) -> None:
         self._control = control
         self._streams = streams
         self._stdin = stdin
         self.launch = launch
-
-    @property
-    def pid(self) -> int:
-        """In the sandbox's numbering: inside bubblewrap it is not a pid of our namespace."""
-        return self._control.pid
+        self.pid = pid
+        """As we see it; None unless it was asked for, and where the kernel does not tell."""
 
     @property
     def killed(self) -> tuple[str, ...]:

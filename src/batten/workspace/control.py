@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 from batten.contract.errors import ProviderError
 from batten.workspace import keeper_messages as wire
@@ -78,6 +79,11 @@ class Control:
         except OSError:
             # The shim has just ended. Its last messages are still to be read.
             return
+
+    def numbered(self) -> None:
+        """Tell the shim that the command's pid was looked up."""
+        with suppress(OSError):  # it has just ended
+            self._socket.send(wire.message(wire.NUMBERED))
 
     async def until_over(self, patience_s: float = PATIENCE_S) -> None:
         try:

@@ -13,6 +13,7 @@ from typing import Literal
 from batten.contract.errors import CallerError, NotFound, ProviderError
 from batten.contract.tracing import trace_context
 from batten.workspace import keeper_messages as wire
+from batten.workspace import process_tree
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
 from batten.workspace.control import Control, keeper_lost
@@ -68,11 +69,13 @@ class Keeper:
         env: Mapping[str, str] | None = None,
         stdin: Literal["closed", "open"] = "closed",
         pty: tuple[int, int] | None = None,
+        numbered: bool = False,
     ) -> Command:
         """Start a shell command line, or a list of words without a shell.
 
         `env` is added to the inherited variables; `pty` is columns and rows, and keeps stdin
-        open. Raises if the command was not started, or if its start is uncertain.
+        open; a `numbered` command has a pid. Raises if the command was not started, or if its start
+        is uncertain.
         """
         argv = shell_argv(command) if isinstance(command, str) else list(command)
         line = command if isinstance(command, str) else " ".join(argv)
@@ -92,8 +95,10 @@ class Keeper:
                 sandbox_layer=link.sandbox.layer,
                 pty=pty,
             )
-            body = _request_body(launch, environment, stdin_open=stdin == "open")
-            started = await _start(link, launch, body, stdin_open=stdin == "open")
+            flags = wire.FLAG_STDIN if stdin == "open" else 0
+            flags |= wire.FLAG_NUMBERED if numbered else 0
+            body = _request_body(launch, environment, flags)
+            started = await _start(link, launch, body, flags)
             if started is not None:
                 self._commands = {known for known in self._commands if not known.over}
                 self._commands.add(started)
@@ -129,10 +134,9 @@ class Keeper:
         return self._shared
 
 
-def _request_body(launch: Launch, environment: dict[str, str], *, stdin_open: bool) -> bytes:
+def _request_body(launch: Launch, environment: dict[str, str], flags: int) -> bytes:
     if not launch.argv or not launch.argv[0]:
         raise CallerError("Command must contain an executable to run")
-    flags = wire.FLAG_STDIN if stdin_open else 0
     flags |= wire.FLAG_PTY if launch.pty else 0
     columns, rows = launch.pty or (0, 0)
     if launch.pty and not (0 < columns < 65536 and 0 < rows < 65536):
@@ -147,9 +151,7 @@ def _request_body(launch: Launch, environment: dict[str, str], *, stdin_open: bo
     return wire.pack_request(flags, (columns, rows), cwd, words, pairs)
 
 
-async def _start(
-    link: KeeperChannel, launch: Launch, body: bytes, *, stdin_open: bool
-) -> Command | None:
+async def _start(link: KeeperChannel, launch: Launch, body: bytes, flags: int) -> Command | None:
     """Send a shim the command and the far ends of its pipes, and wait for the answer.
 
     None if no shim accepted it.
@@ -162,7 +164,7 @@ async def _start(
             for reading, writing in (os.pipe(), os.pipe()):
                 kept.append(reading)
                 lent.append(writing)
-            if stdin_open:
+            if flags & wire.FLAG_STDIN:
                 reading, writing = os.pipe()
                 kept.append(writing)
                 lent.append(reading)
@@ -176,6 +178,7 @@ async def _start(
         _raise_failure(control, launch)
         if control.terminal is not None:
             kept = [control.terminal, os.dup(control.terminal)]
+        pid = _number(link, control) if flags & wire.FLAG_NUMBERED else None
     except BaseException:
         control.close()
         _close(kept)
@@ -184,14 +187,22 @@ async def _start(
         _close(lent)
     for descriptor in kept:
         os.set_blocking(descriptor, False)
-    return _command(control, launch, kept)
+    return _command(control, launch, kept, pid)
 
 
-def _command(control: Control, launch: Launch, kept: list[int]) -> Command:
+def _number(link: KeeperChannel, control: Control) -> int | None:
+    """The pid of a command that its shim does not reap before it is told of this."""
+    inside = link.sandbox.layer == "bwrap"
+    pid = process_tree.seen_from_here(control.pid, link.pid) if inside else control.pid
+    control.numbered()
+    return pid
+
+
+def _command(control: Control, launch: Launch, kept: list[int], pid: int | None) -> Command:
     if launch.pty is not None:
-        return Command(control, launch, {"stdout": kept[0]}, kept[1])
+        return Command(control, launch, {"stdout": kept[0]}, kept[1], pid)
     streams: dict[Stream, int] = {"stdout": kept[0], "stderr": kept[1]}
-    return Command(control, launch, streams, kept[2] if len(kept) > 2 else None)
+    return Command(control, launch, streams, kept[2] if len(kept) > 2 else None, pid)
 
 
 def _raise_failure(control: Control, launch: Launch) -> None:

@@ -31,6 +31,8 @@ ENDED = 14
 """The whole tree has ended. Body: names of the killed processes, separated by NUL."""
 END_TREE = 15
 """To the shim: `GRACE`, milliseconds between TERM and KILL."""
+NUMBERED = 16
+"""To the shim of a command with `FLAG_NUMBERED`: its pid outside the sandbox is known."""
 
 CONFINEMENT = struct.Struct("!BB")
 """Landlock's ABI (0 if missing), whether the seccomp filter is in force."""
@@ -41,7 +43,7 @@ GRACE = struct.Struct("!I")
 
 STAGE_CWD, STAGE_TERMINAL, STAGE_EXEC = 1, 2, 3
 
-FLAG_STDIN, FLAG_PTY = 1, 2
+FLAG_STDIN, FLAG_PTY, FLAG_NUMBERED = 1, 2, 4
 _REQUEST = struct.Struct("!BHHII")
 
 

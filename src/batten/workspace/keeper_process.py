@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LEFTOVER_GRACE_S = 0.3
 """How long leftover processes of an exited command may still write before they are ended."""
+_NUMBERING_S = 1.0
+"""How long a command that has ended waits to be looked up."""
 
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 25)
 """HUP, INT, QUIT, PIPE, TERM, XFSZ: ignored by Python or by our parent."""
@@ -198,6 +200,9 @@ class Shim:
             return
         flags, size, cwd, argv, env = wire.unpack_request(body)
         if self._start(flags, size, cwd, argv, env):
+            if flags & wire.FLAG_NUMBERED:
+                # A process that is not reaped keeps its pid, and can be found by it.
+                select.select([self._control.fileno(), self._alive], [], [], _NUMBERING_S)
             self._attend()
 
     def _read_request(self) -> bytes | None:
@@ -289,6 +294,8 @@ class Shim:
             return
         self._buffer.receive(chunk)
         while (found := self._buffer.next_message()) is not None:
+            if found[0] != wire.END_TREE:
+                continue
             grace_s = wire.GRACE.unpack(found[1])[0] / 1000
             if grace_s > 0:
                 tree = self._tree()

@@ -106,6 +106,26 @@ def descendants(spare: set[int] | None = None, *, of: int = 0) -> list[tuple[int
     return found
 
 
+def seen_from_here(pid: int, keeper: int) -> int | None:
+    """Our own number of a process that a sandbox below `keeper` knows as `pid`; None if it has
+    ended, or if the kernel does not list children.
+    """
+    number = str(pid).encode()
+    found = [keeper]
+    for one in found:  # level by level: commands come before what they started
+        try:
+            status = _read(f"/proc/{one}/status", 4096)
+            children = _read(f"/proc/{one}/task/{one}/children", 65536)
+        except OSError:
+            continue
+        # The number in each namespace, from that of /proc down to the process's own.
+        numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+        if numbers[1:2] == [number]:
+            return one
+        found.extend(map(int, children.split()))
+    return None
+
+
 def name_of(pid: int) -> bytes:
     """The command line as a user would type it, truncated; empty if the process has ended."""
     try:

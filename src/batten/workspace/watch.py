@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from batten.contract.errors import NotFound, ProviderError
 from batten.workspace.globs import path_glob
+from batten.workspace.known_names import KnownNames
 from batten.workspace.moves import Moves
 from batten.workspace.root import ResolvedPath
 
@@ -71,6 +72,7 @@ class FileWatcher:
         self._pending: dict[str, ChangeType] = {}
         """Relative paths in order of arrival, with the kind of change."""
         self._moves = Moves()
+        self._known = KnownNames()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="batten-watch", daemon=True)
         self._started: asyncio.Future[None] = self._loop.create_future()
@@ -116,6 +118,9 @@ class FileWatcher:
             from watchfiles._rust_notify import WatchfilesRustInternalError
 
             watched = _identity(self._base)
+            # Only now: later, what is there may be yet to be reported as new.
+            for directory in _directories(self._base):
+                self._known.learn(directory)
             notify = self._watching()
             self._tell(self._mark_started)
             while not self._stopping.is_set():
@@ -191,9 +196,10 @@ class FileWatcher:
         wanted: list[tuple[str, ChangeType]] = []
         for full, new in sorted(found.items()):
             path = os.path.relpath(full, self._base)
-            moved = self._moves.is_moved(full)
+            moved, was_there = self._moves.is_moved(full), self._known.was_there(full)
             if path != "." and _is_utf8(path) and self._wanted(path):
-                wanted.append((path, ("rename" if moved else "create") if new else "modify"))
+                kind: ChangeType = "modify" if not new or was_there else "create"
+                wanted.append((path, "rename" if new and moved else kind))
         if wanted:
             self._tell(lambda: self._mark_seen(wanted))
 

@@ -248,4 +248,4 @@ async def test_a_decision_outlives_the_process(tmp_path: Path) -> None:
         said = await transcript(later.runtime, decided.session_id)
     assert session is not None
     assert session.state == "RESOLVED"
-    assert said[1].message.metadata["llmCall"]["model"] == "ann"
+    assert said[1].message.metadata["llmCall"]["model"] == str(tmp_path / "ann.json")

@@ -41,7 +41,7 @@ def _usual_model(around: Surroundings) -> tuple[list[Finding], str]:
     for name in names:
         provider, _, model = name.partition("/")
         place = PLACES.get(provider)
-        priced = place is None or price(place.prices, model, around.environ) is not None
+        priced = place is None or price(provider, model, around.environ) is not None
         status: Status = "ok" if priced or provider == "ollama" else "warning"
         message = name if status == "ok" else f"{name} has no known price: its cost is not counted"
         remedy = "" if status == "ok" else "name its price in a file, and set BATTEN_PRICES to it"

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable
 
 from batten.contract.errors import StoreFull
+from batten.journal.file_format import VERSION
 from batten.journal.sqlite.copying import copy_database
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.schema import (
     INCREMENTAL,
     INDEXES_SINCE_2,
     TABLES_SINCE_2,
-    VERSION,
     copy_of_format,
     user_version,
 )

@@ -12,11 +12,9 @@ from batten.contract.errors import (
     StoreReadOnly,
     StoreTooNew,
 )
+from batten.journal.file_format import APPLICATION_ID, VERSION
 from batten.journal.sqlite.database import Database, connection
 
-VERSION = 2
-"""The format of the file; `migrating` converts older ones."""
-APPLICATION_ID = 0x42544E31
 INCREMENTAL = 2
 """`auto_vacuum` that returns free pages only when asked. Costs 1 µs an event."""
 

@@ -42,6 +42,8 @@ class _Call(Struct):
     args: dict[str, Any]
     is_shown: bool = False
     """Whether its `tool_call` was sent."""
+    is_over: bool = False
+    """Whether a `tool_end` was sent."""
     is_labelled: bool = False
     streamed: bool = False
     """Whether its output was streamed."""
@@ -80,6 +82,8 @@ class Calls:
                 self._pictures[fact.artifact_id] = fact.mime_type or "image/*"
             case facts.ToolEnded():
                 return self._ended(fact)
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
+                return self.cut_off()
             case _:
                 pass
         return []
@@ -145,6 +149,7 @@ class Calls:
     def _blocked(self, fact: facts.PolicyToolBlocked) -> list[out.Message]:
         """A call refused by a rule or an answer: it never starts."""
         call = self._call(fact.tool_call_id, fact.tool_name)
+        call.is_over = True
         self._shared.totals.tool_ended(fact.tool_name, success=False)
         ended = out.ToolEnd(
             call_id=fact.tool_call_id,
@@ -161,6 +166,7 @@ class Calls:
         success = isinstance(fact, facts.ToolCompleted) and fact.error is UNSET
         self._shared.totals.tool_ended(fact.tool_name, success=success)
         call = self._call(fact.tool_call_id, fact.tool_name)
+        call.is_over = True
         messages: list[out.Message] = []
         shown = [] if call.streamed or fact.output is UNSET else [fact.output]
         if fact.image_artifact_ids is not UNSET:
@@ -176,6 +182,25 @@ class Calls:
             error_code=UNSET if success else _error_code(fact),
         )
         return [*messages, ended]
+
+    def cut_off(self) -> list[out.Message]:
+        """The run is over: the ends of the calls that were shown and have none. Such a call waited
+        for an approval, or was allowed and had not begun."""
+        left = [(key, one) for key, one in self._calls.items() if one.is_shown and not one.is_over]
+        for _, call in left:
+            call.is_over = True
+            self._shared.totals.tool_ended(call.tool, success=False)
+        return [
+            out.ToolEnd(
+                call_id=call_id,
+                success=False,
+                tool=call.tool,
+                details={"summary": "the run ended first"},
+                error_code="cancelled",
+                approval_request_id=call.approval_id or UNSET,
+            )
+            for call_id, call in left
+        ]
 
 
 def _class(fact: Opened) -> RequestType:

@@ -20,6 +20,8 @@ class MaestroFrames:
         """The open response."""
         self.shared = Shared()
         self.calls = Calls(self.shared)
+        self._is_cancelled = False
+        """The run is to end: its calls may not have run."""
         self._order = NoteOrder()
         self._text: list[str] = []
         """The text of the current message."""
@@ -58,7 +60,7 @@ class MaestroFrames:
         if self.response_id is None:
             return [ending]
         response_id, self.response_id = self.response_id, None
-        return [ending, self.shared.totals.cut_short(response_id)]
+        return [ending, *self.calls.cut_off(), self.shared.totals.cut_short(response_id)]
 
     def _show(self, fact: facts.Fact, envelope: Envelope) -> list[out.Message]:
         match fact:
@@ -77,12 +79,13 @@ class MaestroFrames:
             case facts.ErrorUpstream() if fact.retriable and fact.attempt < fact.max_attempts:
                 tried = f"attempt {fact.attempt} of {fact.max_attempts} failed: {fact.message}"
                 return [out.Status(message=f"Retrying the model call: {tried}")]
-            case facts.TurnCompleted() if fact.tool_calls:
+            case facts.TurnCompleted() if fact.tool_calls and not self._is_cancelled:
                 calls = f"{fact.tool_calls} tool call{'s' if fact.tool_calls > 1 else ''}"
                 return [out.Status(message=f"Completed {calls}")]
             case facts.GapRunDisconnected():
                 return [out.Status(message="Going on after the process that ran this was gone")]
             case facts.RunCancelRequested():
+                self._is_cancelled = True
                 self.shared.why = fact.reason.partition(" ")[0] if fact.by == "client" else ""
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 return self._end(fact, envelope)
@@ -105,6 +108,7 @@ class MaestroFrames:
 
     def _begin(self, envelope: Envelope) -> list[out.Message]:
         self.calls, self.shared.why = Calls(self.shared), ""
+        self._is_cancelled = False
         self.pending.clear()
         self._text, self._kept = [], []
         self.response_id = "resp_" + envelope.run_id.removeprefix("run_")
@@ -127,7 +131,7 @@ class MaestroFrames:
     ) -> list[out.Message]:
         """The error that ended the run, unless the client cancelled it; then the end of the
         response."""
-        messages: list[out.Message] = []
+        messages = self.calls.cut_off()
         match fact:
             case facts.RunFailed():
                 kind = faults.class_of(ending_of(fact).outcome, retriable=fact.retriable)

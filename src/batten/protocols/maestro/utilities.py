@@ -109,7 +109,7 @@ def _command_started(report: utilities.CommandStarted) -> out.CommandStarted:
         cwd=report.cwd,
         shell_mode="shell" if request.shell else "direct",
         terminal_mode="pipe" if request.size is None else "pty",
-        pid=report.pid,
+        pid=UNSET if report.pid is None else report.pid,
         columns=UNSET if request.size is None else request.size[0],
         rows=UNSET if request.size is None else request.size[1],
         owner_connection_id=report.owner,

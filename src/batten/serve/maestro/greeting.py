@@ -3,14 +3,13 @@
 import os
 
 from batten.contract.errors import CallerError
+from batten.journal.file_format import looks_usable
 from batten.models.registry import has_place, is_known, split_name
 from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.incoming import Hello
 from batten.protocols.maestro.outgoing import Ready, SessionInfo, Status
 from batten.settings.folders import has_settings
 from batten.wiring.spec import SessionSpec
-
-_SQLITE = b"SQLite format 3\0"
 
 
 def ready(model: str, session_id: str) -> Ready:
@@ -64,21 +63,7 @@ def opens_surely(base: SessionSpec, home: str) -> bool:
     if any(name.startswith("MAESTRO_") and "_MCP_" in name for name in base.environ):
         return False
     workspace = os.path.join(base.cwd, base.workspace or "")
-    return not has_settings(workspace, base.environ) and (not base.save or _has_store(home))
-
-
-def _has_store(home: str) -> bool:
-    """Whether the journal in `home` looks usable, or can be made there."""
-    place = home
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if not (os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)):
-        return False
-    try:
-        with open(os.path.join(home, "journal.db"), "rb") as file:
-            return file.read(len(_SQLITE)) in (_SQLITE, b"")
-    except OSError as error:
-        return isinstance(error, FileNotFoundError)
+    return not has_settings(workspace, base.environ) and (not base.save or looks_usable(home))
 
 
 def other_version(hello: Hello) -> Status | None:

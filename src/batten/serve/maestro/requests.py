@@ -102,12 +102,18 @@ def _is_for(message: AnswerMessage, pending: Pending) -> bool:
     match message:
         case ServerRequestResponse():
             same = message.request_type == pending.request_type
-            return same and message.request_id == pending.request_id
+            return same and message.request_id in _names(pending)
         case ToolResponse():
             return pending.request_type == "approval" and message.call_id == pending.call_id
         case ClientToolResult():
             lent = pending.request_type not in ("approval", "tool_retry")
             return lent and message.call_id == pending.call_id
+
+
+def _names(pending: Pending) -> tuple[str, ...]:
+    """What a client may call a request; one that was sent in the older form has only its call's
+    id."""
+    return (pending.request_id,) if pending.is_sent else (pending.request_id, pending.call_id)
 
 
 def _not_pending(message: AnswerMessage) -> str:

@@ -186,6 +186,7 @@ class UtilityCommands:
             env=asked.env,
             stdin="open" if asked.stdin else "closed",
             pty=asked.size,
+            numbered=True,
         )
         async with command:
             if asked.size is not None and not asked.stdin:

@@ -91,6 +91,10 @@ class Calls:
             self._whole[tool_call_id] = call
         return call
 
+    def cut_off(self) -> list[str]:
+        """Calls that were decided on and never began."""
+        return [key for key, one in self._open.items() if one.decided_by and key not in self._ended]
+
     def step(self, tool_call_id: str) -> str | None:
         """The id of the step: the place of its proposal, never the call's own id."""
         call = self.known(tool_call_id)

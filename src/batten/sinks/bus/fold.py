@@ -334,7 +334,9 @@ class BusFold:
     ) -> Iterator[Message]:
         call_id = self._approvals.pop(fact.approval_id, "")
         is_granted = isinstance(fact, facts.ApprovalResolved) and fact.decision == "approved"
-        reason = fact.comment if isinstance(fact, facts.ApprovalResolved) else "timed out"
+        reason = "timed out"
+        if isinstance(fact, facts.ApprovalResolved):
+            reason = fact.comment or ("cancelled" if fact.decision == "cancelled" else "")
         mode: payloads.DecisionMode = "ALLOW" if is_granted else "DENY"
         if call := self._calls.open(call_id):
             call.answer = mode
@@ -462,9 +464,11 @@ class BusFold:
     def _outcomes(
         self, envelope: Envelope, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled
     ) -> Iterator[Message]:
-        """The outcome of each skill that the run used is the outcome of the run, unless it was
-        found to be bad.
+        """Calls that were decided on and did not begin end with the run. The outcome of each skill
+        that it used is the outcome of the run, unless it was found to be bad.
         """
+        for call_id in self._calls.cut_off():
+            yield self._result(envelope, call_id, "CANCELLED")
         self._status = skill_status(fact)
         problem = cut_short(fact.message) if isinstance(fact, facts.RunFailed) else None
         for skill in self._skills.values():
