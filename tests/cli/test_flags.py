@@ -16,6 +16,8 @@ from .invoking import Shell, serving
         (["--output-format", "xml"], "invalid choice: 'xml'"),
         (["--permission-mode", "yolo"], "invalid choice: 'yolo'"),
         (["--max-turns", "-1"], "'-1' is not a whole number of at least 0"),
+        (["--max-turns=--"], "'--' is not a whole number of at least 0"),
+        (["--output-format=--"], "invalid choice: '--'"),
         (["--max-turns", "many"], "'many' is not a whole number"),
         (["--max-turns", "1.5"], "'1.5' is not a whole number"),
         (["--max-turns", "9" * 30], "is not a whole number"),

@@ -76,6 +76,14 @@ class Parser(argparse.ArgumentParser):
         near = [name for word in words if (name := nearest(word, known)) is not None]
         return f"; did you mean {' '.join(near)}?" if near else ""
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Take the value of `--flag=--` as it is; argparse would make an empty list of it."""
+        if arg_strings == ["--"] and action.option_strings and action.nargs is None:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
     def booleans(self) -> set[str]:
         """The flags without a value."""
         plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
