@@ -9,6 +9,7 @@ from batten.agent.rules.verdict import MODES
 from batten.cli import FLAG_VARIABLES
 from batten.cli.parsing import Parser, UsageError, add_debugging, add_server
 from batten.contract.errors import CallerError
+from batten.contract.flags import parse_boolean, plain_booleans
 from batten.contract.numbers import is_number
 
 _MOST = 1_000_000_000
@@ -17,7 +18,6 @@ _MOST = 1_000_000_000
 PROTOCOLS = ("heddle", "maestro", "acp")
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
-_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _FAIL_ON = ("denied", "tool_error")
 _PARTS = {"hooks": "hooks", "skills": "skills", "mcp": "MCP servers", "plugins": "plugins"}
 
@@ -222,29 +222,17 @@ def _is_headless(options: argparse.Namespace) -> bool:
 
 
 def _plain_booleans(made: Parser, argv: list[str]) -> list[str]:
-    """Replace `--flag=yes` by `--flag` and drop `--flag=no`; the last of two wins."""
-    known = made.booleans()
-    plain: list[str] = []
-    for index, word in enumerate(argv):
-        if word == "--":
-            return plain + argv[index:]
-        name, equals, value = word.partition("=")
-        if equals and name in known:
-            plain = [other for other in plain if other != name]
-            if _boolean(value, name):
-                plain.append(name)
-        else:
-            plain.append(word)
-    return plain
+    try:
+        return plain_booleans(made.booleans(), argv)
+    except CallerError as error:
+        raise UsageError(str(error)) from error
 
 
 def _boolean(text: str, what: str) -> bool:
-    value = text.strip().lower()
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise UsageError(f"{what} is {text!r}; it is one of {', '.join((*_TRUE, *_FALSE))}")
+    try:
+        return parse_boolean(text, what)
+    except CallerError as error:
+        raise UsageError(str(error)) from error
 
 
 class _MainParser(Parser):
