@@ -90,6 +90,13 @@ class Parser(argparse.ArgumentParser):
         return {name for action in plain for name in action.option_strings}
 
 
+def place(text: str) -> str:
+    """A path. An empty one, often an unset variable of a script, must not mean another place."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty")
+    return text
+
+
 def agrees(question: str, nobody: str) -> bool:
     """Ask the user at the terminal; raises `UsageError` with `nobody` if there is none."""
     if not os.isatty(0):
@@ -117,7 +124,7 @@ def typed(read: Callable[[], str]) -> str:
 def add_debugging(made: argparse.ArgumentParser) -> None:
     """The flags that every command has."""
     made.add_argument("--debug", action="store_true", help="write a log file; its name comes last")
-    made.add_argument("--debug-file", metavar="FILE", help="write the log here")
+    made.add_argument("--debug-file", type=place, metavar="FILE", help="write the log here")
 
 
 def add_server(made: argparse.ArgumentParser) -> None:
