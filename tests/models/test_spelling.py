@@ -68,3 +68,11 @@ def test_a_name_that_no_tool_has_and_no_provider_takes_is_spelled_so_that_it_doe
     assert "functions.bash" not in body
     assert "è" not in body
     assert "_" * 65 not in body
+
+
+@pytest.mark.parametrize("which", [1, 2], ids=["responses", "chat"])
+def test_arguments_that_are_no_json_are_not_sent_back_as_such(which: int) -> None:
+    call = ToolCall("c1", "bash", {}, raw='{"command": "ls')
+    messages = (Message("user", (Text("go"),)), Message("assistant", (call,)))
+    body = msgspec.json.encode(_dialects()[which].body(ask(messages=messages))).decode()
+    assert '"arguments":"{}"' in body
