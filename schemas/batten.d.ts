@@ -815,7 +815,7 @@ export interface NewWebhook {
   /** Only runs in these directories. */
   workspaces?: Array<string>;
   /** Only runs that ended so. */
-  outcomes?: Array<"budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage">;
+  outcomes?: Array<"budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage">;
 }
 
 export interface Node {
@@ -1372,7 +1372,7 @@ export interface RunState {
   run_id: string;
   kind: "agent_loop" | "coordination" | "file" | "git" | "session" | "shell";
   status: "awaiting_approval" | "cancelled" | "completed" | "failed" | "queued" | "running";
-  outcome: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage" | null;
+  outcome: "budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage" | null;
   task_id: string | null;
   session_id: string | null;
   prior_run_id: string | null;
@@ -1747,7 +1747,7 @@ export interface WebhookChange {
   body?: "full" | "thin";
   tasks?: Array<string>;
   workspaces?: Array<string>;
-  outcomes?: Array<"budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage">;
+  outcomes?: Array<"budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage">;
 }
 
 /** A subscription. Its secret is shown only in the answer that creates it. */
@@ -1760,7 +1760,7 @@ export interface WebhookObject {
   body: "full" | "thin";
   tasks: Array<string>;
   workspaces: Array<string>;
-  outcomes: Array<"budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage">;
+  outcomes: Array<"budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage">;
   createdAt: string;
   updatedAt: string;
 }
@@ -2578,7 +2578,7 @@ export interface RunCancelRequestedData {
 export interface RunCancelledData {
   by: string;
   reason: string;
-  outcome: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage";
+  outcome: "budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage";
   turns: number;
   cost_micros_usd: number;
   cost_unknown?: boolean;
@@ -2603,7 +2603,7 @@ export interface RunFailedData {
   message: string;
   retriable: boolean;
   turns: number;
-  outcome: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage";
+  outcome: "budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage";
   cost_micros_usd: number;
   cost_unknown?: boolean;
   duration_ms: number;
@@ -2679,7 +2679,7 @@ export interface RunStartedData {
 export interface SessionClosedData {
   reason: string;
   /** How its last run ended, unless that was well. */
-  outcome?: "budget" | "cancelled" | "completed" | "config" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "usage";
+  outcome?: "budget" | "cancelled" | "completed" | "config" | "conflict" | "context_overflow" | "denied" | "filtered" | "hook_denied" | "internal" | "interrupted" | "invalid" | "loop" | "max_turns" | "model_error" | "no_input" | "refused" | "schema_invalid" | "store" | "timeout" | "tool_error" | "unavailable" | "usage";
   /** The whole payload as JSON, if it is too large for an event; its long parts are cut here. */
   whole_artifact_id?: string;
 }

@@ -122,6 +122,16 @@ def test_several_scenarios_are_checked_in_one_call_with_a_report(shell: Shell) -
     assert [suite.get("name") for suite in ElementTree.parse(report).getroot()] == paths
 
 
+def test_files_are_checked_for_programs_too(shell: Shell) -> None:
+    good = path_of(shell.stage, name="good")
+    missing = str(shell.stage.directory / "no.json")
+    said = shell("scenario", "validate", good, missing, "--json")
+    valid, broken = said.frames()
+    assert (said.code, valid["valid"], valid["path"], valid["id"]) == (66, True, good, "good")
+    assert (broken["valid"], broken["path"]) == (False, missing)
+    assert broken["error"] in said.err
+
+
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(shell: Shell) -> None:
     path = path_of(shell.stage)
     said = shell("scenario", "run", path, "--junit", "/nowhere/report.xml")

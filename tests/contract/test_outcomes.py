@@ -4,8 +4,15 @@ from typing import get_args
 
 import pytest
 
+from batten.contract import errors
 from batten.contract.facts import FACTS, TERMINAL
-from batten.contract.outcomes import ENDINGS, Outcome, exit_code, outcome_of_code
+from batten.contract.outcomes import (
+    ENDINGS,
+    Outcome,
+    exit_code,
+    outcome_of_code,
+    outcome_of_error,
+)
 
 _BY_SUBTYPE = {
     "success": {0},
@@ -80,3 +87,26 @@ def test_a_failure_code_nobody_here_wrote_is_internal() -> None:
 
 def test_only_failures_can_be_retriable() -> None:
     assert {ending.terminal for ending in ENDINGS.values() if ending.retriable} == {"run.failed"}
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (errors.CallerError("--tools: it is no list", code="usage"), "usage"),
+        (errors.CallerError("the schema cannot be read"), "invalid"),
+        (errors.BadBundle("the bundle is cut"), "invalid"),
+        (errors.NotFound("no run is named x"), "no_input"),
+        (errors.Conflict("session x is in use", code="session_held"), "conflict"),
+        (errors.NoCredentials("no key"), "model_error"),
+        (errors.StoreTooNew("a newer version wrote it"), "config"),
+        (errors.ProviderError("git could not make the worktree"), "unavailable"),
+        (errors.NotReady("it is starting"), "unavailable"),
+        (errors.PeerError("the service sends what is no event"), "unavailable"),
+        (errors.StoreBusy("others hold it"), "store"),
+        (errors.BattenError("ZeroDivisionError: division by zero"), "internal"),
+    ],
+)
+def test_only_a_bug_ends_an_invocation_as_internal(
+    error: errors.BattenError, outcome: Outcome
+) -> None:
+    assert outcome_of_error(error) == outcome

@@ -197,7 +197,7 @@ def test_the_request_carries_everything_the_conversation_has() -> None:
         },
         {"role": "assistant", "content": [{"type": "output_text", "text": "I do"}]},
         {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"p":1}'},
-        {"type": "function_call", "call_id": "c2", "name": "x", "arguments": "{bad"},
+        {"type": "function_call", "call_id": "c2", "name": "x", "arguments": "{}"},
         {
             "type": "function_call_output",
             "call_id": "c1",

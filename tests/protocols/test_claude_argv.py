@@ -131,9 +131,18 @@ def test_bypassing_is_allowed_by_saying_so() -> None:
     assert read([*NEWEST, "--dangerously-skip-permissions"], SDK).may_bypass
 
 
+def test_a_switch_that_is_turned_off_is_not_on() -> None:
+    made = read([*OPENING, "--dangerously-skip-permissions=false"], SDK)
+    assert (made.may_bypass, made.permission_mode) == (False, None)
+    made = read([*OPENING, "--include-partial-messages", "--include-partial-messages=no"], SDK)
+    assert not made.wanted.partial_messages
+    assert read([*OPENING, "--strict-mcp-config=yes"], SDK).strict_mcp
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
+        (["--strict-mcp-config=maybe"], "--strict-mcp-config is 'maybe'"),
         (["--permission-prompt-tool", "mcp__me__ask"], "only `stdio`"),
         (["--permission-mode", "brave"], "brave"),
         (["--output-format", "json"], "are stream-json"),

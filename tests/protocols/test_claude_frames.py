@@ -269,6 +269,16 @@ def test_a_call_that_was_not_allowed_is_a_denial_in_the_result() -> None:
     assert run.frames.result()["permission_denials"] == [denial]
 
 
+def test_an_interrupt_after_the_answer_is_one_of_its_tools() -> None:
+    """Also while a call waits for its permission."""
+    run, cancelled = Run(), f.RunCancelled(by="client", reason="enough")
+    run.feed(started(), said("I look"), cancelled)
+    assert run.frames.result()["terminal_reason"] == "aborted_streaming"
+    run = Run()
+    run.feed(started(), proposed(), complete(stop_reason="tool_use"), cancelled)
+    assert run.frames.result()["terminal_reason"] == "aborted_tools"
+
+
 def test_a_hook_that_was_waited_for_is_shown_from_its_start() -> None:
     handler = HookHandler(type="callback", name="hook_0")
     completed = f.HookCompleted(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -46,12 +47,13 @@ async def started(
     server: str | None = None,
     environ: Mapping[str, str] | None = None,
     stdin: int = asyncio.subprocess.DEVNULL,
+    cwd: Path | None = None,
 ) -> asyncio.subprocess.Process:
     named = {} if server is None else {"BATTEN_SERVER": server}
     return await asyncio.create_subprocess_exec(
         *(BATTEN, *argv),
         env={**service.stage.environ, **named, **(environ or {})},
-        cwd=service.stage.workspace,
+        cwd=cwd or service.stage.workspace,
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

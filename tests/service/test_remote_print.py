@@ -74,6 +74,24 @@ async def test_a_conversation_goes_on_through_the_service(service: Service) -> N
     assert runs[0]["session_id"] == runs[1]["session_id"]
 
 
+async def test_only_a_conversation_of_the_present_directory_is_continued(service: Service) -> None:
+    other = service.stage.directory / "other"
+    other.mkdir()
+    model = service.stage.scenario([say("One."), end()], [say("Two."), end()])
+    await batten(service, "-p", "go", "--model", model, server=service.url)
+    there = await started(service, "-p", "on", "--continue", server=service.url, cwd=other)
+    _, err = await there.communicate()
+    assert there.returncode == 66, err.decode()
+    assert f"there is no session in {other} to continue" in err.decode()
+    model = service.stage.scenario([say("Newer."), end()], name="newer")
+    asked = ("-p", "go", "--model", model, "--workspace", str(other))
+    await batten(service, *asked, server=service.url)
+
+    here = await batten(service, "-p", "on", "--continue", server=service.url)
+
+    assert here.out == b"Two.\n", here.err
+
+
 @pytest.mark.own_service
 async def test_ctrl_c_cancels_the_run_in_the_service(service: Service) -> None:
     model = service.stage.scenario([bash("mkfifo pipe; cat pipe", "c1")], [say("x"), end()])

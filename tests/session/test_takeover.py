@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
@@ -153,8 +154,9 @@ async def test_a_run_is_not_taken_from_a_process_that_lives(stage: Stage) -> Non
         with pytest.raises(Conflict, match="is in use by another process"):
             async with stage.session(resume=run_id):
                 pass
-        refused = batten(stage, "-p", "mine now", "--resume", run_id)
+        refused = batten(stage, "-p", "mine now", "--resume", run_id, "--output-format", "json")
     assert refused.returncode == 1
+    assert msgspec.json.decode(refused.stdout)["outcome"] == "conflict"
     assert b"is in use by another process" in refused.stderr
     assert b"Traceback" not in refused.stderr
 

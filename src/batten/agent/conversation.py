@@ -32,7 +32,6 @@ MESSAGE_TOO_LONG = "message_too_long"
 SUMMARY_MARK = "[Context Summary] "
 
 _PICTURE_SIZE = 6000
-_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8": "image/jpeg", b"GIF8": "image/gif"}
 
 
 class NeededContent(Struct, frozen=True):
@@ -363,10 +362,8 @@ def is_prunable(result: ToolResult) -> bool:
 
 def _picture(data: bytes) -> Image:
     """A stored picture, its type read from the first bytes."""
-    for start, mime in _PICTURES.items():
-        if data.startswith(start):
-            return Image(mime, data)
-    return Image("image/webp", data)
+    kind = Image("", data).true_mime
+    return Image(kind or "image/webp", data)
 
 
 def _size(message: Message) -> int:

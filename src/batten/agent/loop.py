@@ -200,11 +200,11 @@ class Loop:
         return self._without_images(request, model) if self._conversation.has_images else request
 
     def _without_images(self, request: ModelRequest, model: Model) -> ModelRequest:
-        """The request as it is, or with words for its images if the model takes none."""
-        from batten.agent.vision import in_words, lacks_images
+        """The request with its pictures, or with words for them if the model takes none."""
+        from batten.agent.vision import in_words, lacks_images, only_pictures
 
         if not lacks_images(request, model):
-            return request
+            return only_pictures(request)
         if model.name not in self._blind:
             self._blind.add(model.name)
             missing = facts.ErrorModelCapabilityMissing(

@@ -7,8 +7,9 @@ from typing import Any
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import MODES
 from batten.cli import FLAG_VARIABLES
-from batten.cli.parsing import Parser, UsageError, add_debugging, add_server
+from batten.cli.parsing import Parser, UsageError, add_debugging, add_server, place
 from batten.contract.errors import CallerError
+from batten.contract.flags import parse_boolean, plain_booleans
 from batten.contract.numbers import is_number
 
 _MOST = 1_000_000_000
@@ -17,7 +18,6 @@ _MOST = 1_000_000_000
 PROTOCOLS = ("heddle", "maestro", "acp")
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
-_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _FAIL_ON = ("denied", "tool_error")
 _PARTS = {"hooks": "hooks", "skills": "skills", "mcp": "MCP servers", "plugins": "plugins"}
 
@@ -152,7 +152,9 @@ def headless_parser(protocol: str | None = None) -> Parser:
     _add_permissions(made)
     _add_model(made)
     _add_surroundings(made)
-    made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
+    made.add_argument(
+        "--record", type=place, metavar="FILE", help="write a scenario that plays the runs again"
+    )
     made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
     made.add_argument("--resume", metavar="SESSION", help="go on with a session (maestro)")
     add_debugging(made)
@@ -222,29 +224,17 @@ def _is_headless(options: argparse.Namespace) -> bool:
 
 
 def _plain_booleans(made: Parser, argv: list[str]) -> list[str]:
-    """Replace `--flag=yes` by `--flag` and drop `--flag=no`; the last of two wins."""
-    known = made.booleans()
-    plain: list[str] = []
-    for index, word in enumerate(argv):
-        if word == "--":
-            return plain + argv[index:]
-        name, equals, value = word.partition("=")
-        if equals and name in known:
-            plain = [other for other in plain if other != name]
-            if _boolean(value, name):
-                plain.append(name)
-        else:
-            plain.append(word)
-    return plain
+    try:
+        return plain_booleans(made.booleans(), argv)
+    except CallerError as error:
+        raise UsageError(str(error)) from error
 
 
 def _boolean(text: str, what: str) -> bool:
-    value = text.strip().lower()
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise UsageError(f"{what} is {text!r}; it is one of {', '.join((*_TRUE, *_FALSE))}")
+    try:
+        return parse_boolean(text, what)
+    except CallerError as error:
+        raise UsageError(str(error)) from error
 
 
 class _MainParser(Parser):
@@ -284,7 +274,12 @@ def _add_input_and_output(made: Parser) -> None:
     add("--include-partial-messages", action="store_true", help="frames for pieces of text")
     add("--include-hook-events", action="store_true", help="frames for hooks")
     add("--replay-user-messages", action="store_true", help="frames for the prompts")
-    add("--json-schema", metavar="JSON|FILE", help="the final answer must fit this schema")
+    add(
+        "--json-schema",
+        type=place,
+        metavar="JSON|FILE",
+        help="the final answer must fit this schema",
+    )
     add("--fail-on", type=_fail_on, metavar="WHAT", help="an ending is no success after any of: "
         + ", ".join(_FAIL_ON))  # fmt: skip
     add(
@@ -302,7 +297,7 @@ def _add_input_and_output(made: Parser) -> None:
     add_color(made)
     add("--compat", choices=("claude-code", "none"), help="whose frames and flags to use; "
         "default: those of Claude Code when its SDK starts us")  # fmt: skip
-    add("--record", metavar="FILE", help="write a scenario that plays this run again")
+    add("--record", type=place, metavar="FILE", help="write a scenario that plays this run again")
 
 
 def add_color(made: Parser) -> None:
@@ -386,7 +381,7 @@ def _add_model(made: Parser) -> None:
 
 def _add_surroundings(made: Parser) -> None:
     add = made.add_argument_group("Surroundings").add_argument
-    add("--workspace", metavar="DIR", help="where to work; default: here")
+    add("--workspace", type=place, metavar="DIR", help="where to work; default: here")
     add("--add-dir", action="append", default=[], metavar="DIR", help="a directory to read and "
         "write beside the workspace; may be repeated")  # fmt: skip
     add("--bare", action="store_true", help="only what the flags say: no hooks, skills, plugins, "
@@ -394,7 +389,7 @@ def _add_surroundings(made: Parser) -> None:
     add("--settings", metavar="JSON|FILE", help="settings that go before those of all files")
     add("--setting-sources", metavar="NAMES", help="of managed, user, project, local")
     add("--mcp-config", action="append", default=[], metavar="JSON|FILE", help="MCP servers")
-    add("--plugin-dir", action="append", default=[], metavar="DIR", help="a plugin")
+    add("--plugin-dir", type=place, action="append", default=[], metavar="DIR", help="a plugin")
     add("--trust-workspace", action="store_true", help="use all that the workspace brings, for "
         "this invocation (a CI job on code of your own)")  # fmt: skip
     add("--tools", metavar="NAMES", help="offer only these tools, separated by commas")

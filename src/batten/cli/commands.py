@@ -12,7 +12,7 @@ from batten.cli import load
 from batten.cli.amounts import age, since, size, until
 from batten.cli.arguments import add_color, at_least_0, seconds, sequence
 from batten.cli.decide_flags import add_decide
-from batten.cli.parsing import Parser, UsageError, add_debugging, add_server
+from batten.cli.parsing import Parser, UsageError, add_debugging, add_server, place
 from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError
 from batten.contract.outcomes import exit_code, outcome_of_error
@@ -121,7 +121,9 @@ def _add_listing(command: Callable[[str, str, str], Parser]) -> None:
     runs.add_argument("--json", action="store_true", help="one object a line; times in UTC")
     runs.add_argument("--status", type=states, metavar="STATES", help="of " + ", ".join(STATES))
     _add_period(runs)
-    runs.add_argument("--workspace", metavar="DIR", help="only the runs in this directory")
+    runs.add_argument(
+        "--workspace", type=place, metavar="DIR", help="only the runs in this directory"
+    )
     runs.add_argument("--model", metavar="[PROVIDER/]MODEL", help="only the runs of this model")
     runs.add_argument("--session", metavar="SESSION", help="only the runs of one session")
     runs.add_argument("--run", dest="run_ids", action="append", metavar="RUN", help="only this one")
@@ -190,7 +192,9 @@ def _add_bundles(command: Callable[[str, str, str], Parser]) -> None:
         "Write a session to a file: its events byte for byte, their chain, and its artifacts.",
     )
     export.add_argument("session", metavar="SESSION", help=_RUN)
-    export.add_argument("-o", "--output", required=True, metavar="FILE", help="- for a pipe")
+    export.add_argument(
+        "-o", "--output", required=True, type=place, metavar="FILE", help="- for a pipe"
+    )
     export.add_argument("--force", action="store_true", help="replace the file")
     export.add_argument(
         "--with-sealed", action="store_true", help="sealed bodies too, under a passphrase"
@@ -305,9 +309,11 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     )
     _add_choice(scenario, "action", "validate", "run")
     scenario.add_argument("paths", nargs="+", metavar="FILE")
-    scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
+    scenario.add_argument(
+        "--workspace", type=place, metavar="DIR", help="default: the scenario's directory"
+    )
     scenario.add_argument("--json", action="store_true", help=_JSON)
-    scenario.add_argument("--junit", metavar="FILE", help="also write a JUnit report")
+    scenario.add_argument("--junit", type=place, metavar="FILE", help="also write a JUnit report")
 
 
 def _add_keys(command: Callable[[str, str, str], Parser]) -> None:

@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 
 from batten.cli.junit import open_report
-from batten.cli.parsing import Parser, UsageError
+from batten.cli.parsing import Parser, UsageError, place
 from batten.conformance import report, suites
 from batten.conformance.bench import PLACES
 from batten.conformance.check import Check
@@ -82,7 +82,7 @@ def command_line() -> Parser:
     made.add_argument("--only", default="*", metavar="GLOB", help="checks with ids like this")
     made.add_argument("--list", action="store_true", help="show the checks and run none")
     made.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    made.add_argument("--junit", metavar="FILE", help="also write a JUnit report")
+    made.add_argument("--junit", type=place, metavar="FILE", help="also write a JUnit report")
     made.add_argument("--strict", action="store_true", help="what should be must be")
     made.add_argument("--no-model", action="store_true", help="skip checks that need a model")
     made.add_argument(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from batten.cli.arguments import add_color, at_least_0, seconds
-from batten.cli.parsing import Parser
+from batten.cli.parsing import Parser, place
 
 
 def add_decide(command: Callable[[str, str, str], Parser]) -> None:
@@ -43,7 +43,9 @@ def add_decide(command: Callable[[str, str, str], Parser]) -> None:
     decide.add_argument(
         "--apply", metavar="RUN", help="show them what this run proposes, and make it if approved"
     )
-    decide.add_argument("--workspace", metavar="DIR", help="what they may read; default: here")
+    decide.add_argument(
+        "--workspace", type=place, metavar="DIR", help="what they may read; default: here"
+    )
     decide.add_argument(
         "--timeout", type=seconds, default=600.0, metavar="S", help="for all of it (600)"
     )

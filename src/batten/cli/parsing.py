@@ -76,10 +76,25 @@ class Parser(argparse.ArgumentParser):
         near = [name for word in words if (name := nearest(word, known)) is not None]
         return f"; did you mean {' '.join(near)}?" if near else ""
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Take the value of `--flag=--` as it is; argparse would make an empty list of it."""
+        if arg_strings == ["--"] and action.option_strings and action.nargs is None:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
     def booleans(self) -> set[str]:
         """The flags without a value."""
         plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
         return {name for action in plain for name in action.option_strings}
+
+
+def place(text: str) -> str:
+    """A path. An empty one, often an unset variable of a script, must not mean another place."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty")
+    return text
 
 
 def agrees(question: str, nobody: str) -> bool:
@@ -109,7 +124,7 @@ def typed(read: Callable[[], str]) -> str:
 def add_debugging(made: argparse.ArgumentParser) -> None:
     """The flags that every command has."""
     made.add_argument("--debug", action="store_true", help="write a log file; its name comes last")
-    made.add_argument("--debug-file", metavar="FILE", help="write the log here")
+    made.add_argument("--debug-file", type=place, metavar="FILE", help="write the log here")
 
 
 def add_server(made: argparse.ArgumentParser) -> None:

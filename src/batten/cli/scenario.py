@@ -6,6 +6,8 @@ from argparse import Namespace
 from contextlib import nullcontext
 from typing import Any
 
+import msgspec
+
 from batten.agent.hooks.dispatch import ClientHook
 from batten.cli import current_directory
 from batten.cli.junit import open_report
@@ -38,13 +40,16 @@ def run_scenario(options: Namespace) -> int:
     """Check or run each file; a broken one does not keep the others from their turn."""
     results: list[ScenarioResult | Checked] = []
     codes: list[int] = []
+    validates = options.action == "validate"
     with nullcontext() if options.junit is None else open_report(options.junit) as report:
         for path in options.paths:
             try:
-                result = _validate(path) if options.action == "validate" else _run(path, options)
+                result = _validate(path, options) if validates else _run(path, options)
                 codes.append(0 if isinstance(result, Checked) else result.exit_code)
             except BattenError as error:
                 say(f"batten: {error}")
+                if validates and options.json:
+                    _put_json({"path": path, "valid": False, "error": str(error)})
                 result = Checked(path, str(error))
                 codes.append(exit_code("no_input") if isinstance(error, NotFound) else _WRONG)
             results.append(result)
@@ -53,10 +58,18 @@ def run_scenario(options: Namespace) -> int:
     return next(filter(None, codes), 0)
 
 
-def _validate(path: str) -> Checked:
+def _validate(path: str, options: Namespace) -> Checked:
     scenario = load(path)
-    print(f"{path}: {scenario.id}: {len(scenario.frames)} frames, valid")
+    frames = len(scenario.frames)
+    if options.json:
+        _put_json({"path": path, "valid": True, "id": scenario.id, "frames": frames})
+    else:
+        print(f"{path}: {scenario.id}: {frames} frames, valid")
     return Checked(path)
+
+
+def _put_json(fields: dict[str, Any]) -> None:
+    put(msgspec.json.encode(fields).decode())
 
 
 def _run(path: str, options: Namespace) -> ScenarioResult:

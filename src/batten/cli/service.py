@@ -181,7 +181,8 @@ def run_serve(argv: list[str]) -> int:
         if options.max_runs and options.workers == 0:
             raise CallerError(
                 "--max-runs limits the workers of the service, and --workers 0 starts none; give"
-                " each `batten worker` its own --runs"
+                " each `batten worker` its own --runs",
+                code="usage",
             )
         return _serve(options, _base(rest, environ, serve_parser()), rest, environ)
     except BattenError as error:

@@ -27,9 +27,20 @@ class ToolCall(Struct, frozen=True, tag="tool_call"):
     raw: str | None = None
 
 
+_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8": "image/jpeg", b"GIF8": "image/gif"}
+
+
 class Image(Struct, frozen=True, tag="image"):
     mime: str
     data: bytes
+
+    @property
+    def true_mime(self) -> str | None:
+        """The type that the first bytes show; None if they are no picture for a model."""
+        if self.data[:4] == b"RIFF" and self.data[8:12] == b"WEBP":
+            return "image/webp"
+        found = (mime for start, mime in _PICTURES.items() if self.data.startswith(start))
+        return next(found, None)
 
 
 class File(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct
 from batten.contract.errors import (
     BattenError,
     CallerError,
+    Conflict,
     JournalError,
     NoCredentials,
     NotFound,
@@ -38,6 +39,9 @@ Outcome = Literal[
     "usage",
     "no_input",
     "config",
+    "invalid",
+    "conflict",
+    "unavailable",
     "store",
     "interrupted",
     "internal",
@@ -70,6 +74,9 @@ ENDINGS: dict[Outcome, Ending] = {
     "context_overflow": Ending("run.failed", "context_overflow", "error", 1),
     "hook_denied": Ending("run.failed", "hook_denied", "error", 1),
     "store": Ending("run.failed", "store_failed", "error", 1, retriable=True),
+    "invalid": Ending("run.failed", "invalid_request", "error", 1),
+    "conflict": Ending("run.failed", "conflict", "error", 1, retriable=True),
+    "unavailable": Ending("run.failed", "unavailable", "error", 1, retriable=True),
     "internal": Ending("run.failed", "internal_error", "error", 1),
     "denied": Ending("run.failed", "permission_denied", "error", 2),
     "tool_error": Ending("run.failed", "tool_failed", "error", 2),
@@ -90,7 +97,10 @@ def exit_code(outcome: Outcome) -> int:
 
 
 def outcome_of_error(error: BattenError) -> Outcome:
-    """The outcome of an invocation that failed outside a run."""
+    """The outcome of an invocation that failed outside a run.
+
+    Only a bug is `internal`: whoever catches one wraps it in a plain `BattenError`.
+    """
     match error:
         case CallerError(code="usage"):
             return "usage"
@@ -100,10 +110,14 @@ def outcome_of_error(error: BattenError) -> Outcome:
             return "model_error"
         case CallerError(code="config"):
             return "config"
+        case Conflict():
+            return "conflict"
+        case CallerError():
+            return "invalid"
         case JournalError():
             return "store"
         case _:
-            return "internal"
+            return "internal" if type(error) is BattenError else "unavailable"
 
 
 def outcome_of_code(code: str) -> Outcome:

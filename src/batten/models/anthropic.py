@@ -15,7 +15,7 @@ from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, Tokens, count
 from batten.models.schemas import closed_schema
-from batten.models.spelling import Spelling
+from batten.models.spelling import Spelling, tool_name
 
 PROVIDER = "anthropic"
 _VERSION = "2023-06-01"
@@ -138,8 +138,8 @@ def _block(block: Block) -> dict[str, Any] | None:
         case Thinking():
             return _thinking_block(block)
         case ToolCall():
-            call_id = _call_id(block.id)
-            return {"type": "tool_use", "id": call_id, "name": block.name, "input": block.input}
+            call_id, name = _call_id(block.id), tool_name(block.name)
+            return {"type": "tool_use", "id": call_id, "name": name, "input": block.input}
         case Image():
             return _image(block)
         case ToolResult():

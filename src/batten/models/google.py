@@ -19,6 +19,7 @@ from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Tokens, count
+from batten.models.spelling import tool_name
 
 PROVIDER = "google"
 _NO_SIGNATURE = "skip_thought_signature_validator"
@@ -113,7 +114,7 @@ def _content(message: Message, generation: int) -> dict[str, Any]:
                 elif block.provider == PROVIDER and place == "text":
                     parts.append({"text": "", "thoughtSignature": value})
             case ToolCall():
-                call = {"id": block.id, "name": block.name, "args": block.input}
+                call = {"id": block.id, "name": tool_name(block.name), "args": block.input}
                 signed = {"thoughtSignature": signature} if signature else {}
                 parts.append({"functionCall": call, **signed})
                 # Only the first of several calls in a message carries one.
@@ -124,7 +125,7 @@ def _content(message: Message, generation: int) -> dict[str, Any]:
                 key = "error" if block.is_error else "output"
                 response = {
                     "id": block.call_id,
-                    "name": block.name,
+                    "name": tool_name(block.name),
                     "response": {key: block.output},
                 }
                 parts.append({"functionResponse": response})

@@ -14,7 +14,7 @@ from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import from_event
 from batten.models.message_builder import MessageBuilder, Tokens, count
 from batten.models.openai_wire import functions
-from batten.models.spelling import Spelling
+from batten.models.spelling import Spelling, tool_name
 from batten.models.sse import NdjsonDecoder
 
 PROVIDER = "ollama"
@@ -74,13 +74,13 @@ def _messages(message: Message) -> list[dict[str, Any]]:
     for block in message.blocks:
         match block:
             case ToolResult():
-                result: dict[str, Any] = {"role": "tool", "tool_name": block.name}
+                result: dict[str, Any] = {"role": "tool", "tool_name": tool_name(block.name)}
                 result["content"] = block.output
                 if block.images:
                     result["images"] = [image.data for image in block.images]
                 wire.append(result)
             case ToolCall():
-                call = {"function": {"name": block.name, "arguments": block.input}}
+                call = {"function": {"name": tool_name(block.name), "arguments": block.input}}
                 rest.setdefault("tool_calls", []).append(call)
             case Image():
                 # The encoder writes bytes as base64.

@@ -19,7 +19,7 @@ from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, Tokens, count
 from batten.models.openai_wire import arguments, data_url, effort, functions, reasons
 from batten.models.schemas import is_strict
-from batten.models.spelling import Spelling
+from batten.models.spelling import Spelling, tool_name
 
 _STOPS: dict[str, StopReason] = {
     "stop": "end_turn",
@@ -96,7 +96,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": call.name, "arguments": arguments(call)},
+            "function": {"name": tool_name(call.name), "arguments": arguments(call)},
         }
         for call in message.tool_calls()
     ]

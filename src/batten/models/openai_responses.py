@@ -18,7 +18,7 @@ from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, Tokens, count
 from batten.models.openai_wire import arguments, data_url, effort, function, reasons
 from batten.models.schemas import is_strict
-from batten.models.spelling import Spelling
+from batten.models.spelling import Spelling, tool_name
 
 PROVIDER = "openai"
 
@@ -107,7 +107,7 @@ def _call(block: ToolCall) -> dict[str, Any]:
     return {
         "type": "function_call",
         "call_id": block.id,
-        "name": block.name,
+        "name": tool_name(block.name),
         "arguments": arguments(block),
     }
 

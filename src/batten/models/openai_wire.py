@@ -15,8 +15,10 @@ def data_url(image: Image) -> str:
 
 
 def arguments(call: ToolCall) -> str:
-    """As JSON; invalid ones as the model wrote them."""
-    return msgspec.json.encode(call.input).decode() if call.raw is None else call.raw
+    """As JSON. Unreadable ones are left out: many servers parse those of earlier calls, and refuse
+    the request. The model sees them in the call's result.
+    """
+    return msgspec.json.encode({} if call.raw is not None else call.input).decode()
 
 
 def function(tool: ToolSpec) -> dict[str, Any]:

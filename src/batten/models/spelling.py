@@ -1,5 +1,6 @@
 """A conversation in a provider's format. It grows at its end, so each message is encoded once."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,17 @@ Spell = Callable[[Message], Iterable[dict[str, Any]]]
 """Converts one message to the provider's format; may return none, or several."""
 
 _encoder = msgspec.json.Encoder()
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+def tool_name(name: str) -> str:
+    """The name of a called tool as providers take it.
+
+    A model may call what no tool is named (`functions.bash`); providers would refuse the answer,
+    and with it the rest of the conversation.
+    """
+    return name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
 
 
 class Spelling:

@@ -4,7 +4,7 @@ The name of a run also finds its session, and that of a session its runs. Protoc
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from batten.contract.cutting import shortened
 from batten.contract.errors import CallerError, NotFound
@@ -17,6 +17,7 @@ from batten.journal.contract import (
     RunRow,
     SessionRow,
 )
+from batten.journal.filters import RunFilters
 from batten.session.history import prompts_of
 
 LAST = "last"
@@ -151,15 +152,30 @@ async def _ids(journal: Journal, kind: IdKind, name: str) -> list[str]:
     return sorted(found)
 
 
+async def last_conversation(journal: Journal, workspace_path: str) -> RunRow:
+    """The newest run in this directory that a prompt can follow; raises `NotFound`."""
+    found = await _newest(journal, workspace_path=workspace_path, kind="agent_loop")
+    if found is None:
+        raise NotFound(f"there is no session in {workspace_path} to continue")
+    return found
+
+
 async def _last_run(journal: Journal) -> RunRow:
-    """The newest run that is no child run."""
+    found = await _newest(journal)
+    if found is None:
+        raise NotFound("there is no run yet, so none is the last")
+    return found
+
+
+async def _newest(journal: Journal, **filters: Unpack[RunFilters]) -> RunRow | None:
+    """The newest of these runs that is no child run."""
     after: str | None = None
-    while page := await journal.runs(after=after):
+    while page := await journal.runs(after=after, **filters):
         for row in page:
             if row.parent_run_id is None:
                 return row
         after = page[-1].run_id
-    raise NotFound("there is no run yet, so none is the last")
+    return None
 
 
 async def _newest_run(journal: Journal, session: SessionRow) -> RunRow:

@@ -80,7 +80,8 @@ def endpoint(url: str) -> str:
         parts = urlsplit(url.strip())
         _ = parts.port
     except ValueError as error:
-        raise CallerError(f"{url!r} is not the address of an MCP server: {error}") from None
+        message = f"{url!r} is not the address of an MCP server: {error}"
+        raise CallerError(message, code="config") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise CallerError(
             f"{url!r} is not the address of an MCP server: it must be http or https, without a"

@@ -26,7 +26,7 @@ from batten.contract.commands import Prompt
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import BattenError, JournalError
 from batten.contract.outcomes import RunEnd, ending_of, exit_code
-from batten.journal.contract import Journal, Stored
+from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.recorder import load_artifact
 from batten.models.registry import says_provider
 from batten.serve.following import RunFollower
@@ -34,7 +34,7 @@ from batten.serve.guard import report_ending
 from batten.serve.output import Output, say, warn
 from batten.serve.pace import STALLED_S
 from batten.serve.renderer import Renderer
-from batten.session.naming import LAST, named_run
+from batten.session.naming import LAST, last_conversation, named_run
 from batten.wiring.home import absolute
 
 _HONOURED = frozenset(
@@ -171,7 +171,7 @@ async def _ask(journal: "WatchedJournal", options: Namespace, prompt: str) -> As
     """Queue the run: of a new task, or after the last run of the session to resume."""
     link = journal.link
     if options.resume or options.continue_:
-        before = await named_run(cast("Journal", journal), options.resume or LAST)
+        before = await _earlier(cast("Journal", journal), options, link.server)
         path = f"{await journal.run_path(before.run_id)}/continue"
         reply = await link.post(path, _RunReply, {"prompt": prompt})
     else:
@@ -186,6 +186,14 @@ async def _ask(journal: "WatchedJournal", options: Namespace, prompt: str) -> As
         model=f"{run.provider}/{run.model}",
         workspace_path=run.workspace_path,
     )
+
+
+async def _earlier(journal: Journal, options: Namespace, server: str) -> RunRow:
+    """The run to go on after. A service elsewhere knows nothing of our present directory."""
+    here = _workspace(None, server)
+    if options.resume or not here:
+        return await named_run(journal, options.resume or LAST)
+    return await last_conversation(journal, here["working_directory"])
 
 
 def _task(options: Namespace, prompt: str, server: str) -> dict[str, Any]:

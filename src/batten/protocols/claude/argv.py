@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.contract.flags import plain_booleans
 from batten.contract.ids import from_uuid
 from batten.protocols.claude.names import our_name
 from batten.protocols.claude.permissions import our_mode, rules
@@ -75,7 +76,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     """Parse a command line; `CallerError` for options that we cannot honour and must not ignore."""
     reading = _Reading()
     reading.invocation.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
-    words = list(argv)
+    words = plain_booleans(_SWITCHES, argv)
     while words:
         word = words.pop(0)
         if word == "--":

@@ -74,8 +74,6 @@ class Ending:
                 self._count(model, fact.usage, fact.cost_micros_usd)
             case facts.CostCallUnfinished():
                 self._count(f"{fact.provider}/{fact.model}", fact.usage, fact.cost_micros_usd)
-            case facts.ToolInvoked():
-                self._in_tools = True
             case facts.PolicyToolBlocked():
                 nothing: Frame = {"tool_name": claude_name(fact.tool_name), "tool_input": {}}
                 call = self._calls.get(fact.tool_call_id, nothing)
@@ -124,6 +122,7 @@ class Ending:
 
     def _complete(self, fact: facts.AssistantMessageComplete) -> None:
         self._turns += 1
+        self._in_tools = bool(self._calls)
         self._api_ms += fact.duration_ms
         self._stop_reason = stop_reason_of(fact.stop_reason)
         self._count(f"{fact.provider}/{fact.model}", fact.usage, fact.cost_micros_usd)
