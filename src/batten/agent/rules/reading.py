@@ -227,8 +227,10 @@ def _date(words: Words) -> Reading | None:
 
 
 def _printf(words: Words) -> Reading | None:
-    """With `-v` it would assign, and evaluate what it assigns to."""
-    return Reading() if words and is_known(words[0]) and words[0][:1] != "-" else None
+    """With `-v` and with `%n` it would assign, and `-v` evaluates what it assigns to."""
+    if not words or not is_known(words[0]) or words[0][:1] == "-":
+        return None
+    return None if re.search(r"%[^%a-zA-Z]*[hjlLqtz]*n", words[0].replace("%%", "")) else Reading()
 
 
 def _test(words: Words) -> Reading | None:
