@@ -190,6 +190,7 @@ def read_payload(decoder: "msgspec.json.Decoder[T]", payload: bytes, provider: s
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         value = decode_lone(payload, pieces=True)
         if value is not None:
-            with suppress(msgspec.ValidationError):
+            # A half where no text belongs cannot even be named in the error.
+            with suppress(msgspec.ValidationError, UnicodeEncodeError):
                 return msgspec.convert(value, decoder.type)
         raise broken(provider, f"an event is not what it should be: {error}") from error
