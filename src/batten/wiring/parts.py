@@ -395,12 +395,15 @@ class SessionParts:
         from batten.tools.mcp import MOST_TOOLS, McpServers
 
         self._servers = await McpServers.connect(
-            {"mcpServers": servers}, self._environ, cwd=workspace, elicits=spec.elicits
+            {"mcpServers": servers},
+            self._environ,
+            cwd=workspace,
+            redact=redactor.text,
+            elicits=spec.elicits,
         )
         for state in self._servers.states():
             if state["status"] == "failed":
-                reason = redactor.text(" ".join(state["error"].split()))
-                spec.warn(f"MCP server {state['name']} is not available: {reason}")
+                spec.warn(f"MCP server {state['name']} is not available: {state['error']}")
         for name in self._servers.with_more_tools():
             spec.warn(f"MCP server {name} has more than {MOST_TOOLS} tools; the rest is left out")
 
