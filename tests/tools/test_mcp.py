@@ -177,6 +177,7 @@ async def test_a_secret_that_a_failed_server_printed_is_in_no_error(required: bo
     [
         (b'"result":{"content":[{"type":"text","text":"a\\ud83db"}]}', "a\ufffdb"),
         (b'"result":{"content":[{"type":"text","text":"a\xe4b"}]}', "a\ufffdb"),
+        (b'"result":{"content":[', "Error: the server's answer is not a response of JSON-RPC"),
         (b'"result":"x"', "Error: the server's answer is not a response of JSON-RPC"),
     ],
 )

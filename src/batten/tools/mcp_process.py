@@ -4,9 +4,9 @@ A keeper starts it, so it and its children end with us, even if we are killed.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
 
 import anyio
 import mcp_types
@@ -23,6 +23,8 @@ LONGEST_LINE = 32 * 1024 * 1024
 _MOST_LOG = 4000
 _GRACE_S = 0.5
 
+_ID = re.compile(rb'"id"\s*:\s*([0-9]{1,18})\s*[,}]')
+"""The id of a request of ours."""
 _UNREADABLE = "the server's answer is not a response of JSON-RPC"
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -132,13 +134,11 @@ def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
             value = msgspec.json.decode(line.decode("utf-8", "replace"))
     with suppress(ValueError):
         return adapter.validate_python(value, by_name=False)
-    if not isinstance(value, dict) or "jsonrpc" not in value or "method" in value:
-        return None
-    answered = cast("dict[str, Any]", value).get("id")
-    if not isinstance(answered, int | str):
+    found = _ID.search(line) if b'"jsonrpc"' in line and b'"method"' not in line else None
+    if not line.lstrip().startswith(b"{") or found is None:
         return None
     error = mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=_UNREADABLE)
-    return mcp_types.JSONRPCError(jsonrpc="2.0", id=answered, error=error)
+    return mcp_types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
 
 
 async def _pump_requests(
