@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import select
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator
@@ -331,6 +332,39 @@ async def test_a_server_that_does_not_know_the_named_session_gives_its_own() -> 
     initialized = [named for method, named in SessionServer.sessions if method == "initialize"]
     assert initialized == ["ours", None]
     assert SessionServer.sessions[-1] == ("tools/list", "own")
+
+
+class PageServer(BaseHTTPRequestHandler):
+    """Answers everything with a web page."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def test_what_the_library_logs_of_a_server_is_not_on_standard_error() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), PageServer) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        owner = (
+            "import asyncio\n"
+            "from batten.tools.mcp import McpServers\n"
+            "async def main():\n"
+            f"    servers = {{'page': {{'url': 'http://127.0.0.1:{listener.server_port}/'}}}}\n"
+            "    config = {'mcpServers': servers}\n"
+            "    opened = await McpServers.connect(config, {}, cwd='/', redact=str)\n"
+            "    print(opened.states()[0]['status'])\n"
+            "    await opened.close()\n"
+            "asyncio.run(main())\n"
+        )
+        ended = subprocess.run([sys.executable, "-c", owner], capture_output=True, timeout=40)
+        listener.shutdown()
+    assert (ended.stdout, ended.stderr) == (b"failed\n", b"")
 
 
 def test_variables_in_a_configuration_are_expanded() -> None:

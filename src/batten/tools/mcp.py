@@ -41,6 +41,7 @@ _LOG_TAIL = 300
 """Characters of a failed server's output that are shown."""
 MOST_TOOLS = 512
 """Of one server; models take fewer, and pages of tools may never end."""
+_LIBRARY_LOGGERS = ("mcp", "client")
 _SESSION = "mcp-session-id"
 """The header that names a session of the server."""
 
@@ -71,6 +72,7 @@ class McpServers:
         Raises `CallerError` if a required server is unavailable, after closing the others.
         Servers are not sandboxed: configuring one means trusting it.
         """
+        _silence_library()
         environ = outside_sandbox(environ, cwd)
         keeper = Keeper(cwd, Policy(mode="none", network=True), environ)
         configs = read_config(config, environ, cwd=cwd)
@@ -261,6 +263,18 @@ class _Server:
             cursor = page.next_cursor
             if cursor is None:
                 return tools
+
+
+def _silence_library() -> None:
+    """Keep what the SDK logs off standard error: it quotes servers, unredacted, in tracebacks.
+
+    What went wrong is told as the failure of the server or of the call. An embedder's own handlers
+    get the records still.
+    """
+    for name in _LIBRARY_LOGGERS:
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def tool_name(server: str, tool: str) -> str:
