@@ -28,8 +28,14 @@ _WRITERS = name_set(
 _GIT_WRITES = name_set("checkout restore clean rm mv apply reset stash checkout-index")
 _TARGET = re.compile(r"-(?:o|O|P|out|-output|-output-d\w+|-directory-prefix|-out\w*)(?:=(.*))?")
 """Options of many programs whose value is a file, or a folder of files, to write."""
-_VIEWERS = name_set("cat tac head tail less more nl bat xxd od hexdump strings base64 base32 cp mv")
+_VIEWERS = name_set(
+    "cat tac head tail less more nl bat xxd od hexdump strings base64 base32 cp mv grep egrep "
+    "fgrep rg sort uniq sed awk gawk mawk cut paste rev fold fmt pr column diff comm join jq "
+    "zcat dd tee source ."
+)
 """Programs whose operands are files that they show or copy."""
+_WITH_TEXT = name_set("grep egrep fgrep rg sed awk gawk mawk perl jq")
+"""Programs whose first operand is a pattern or a script."""
 _ENTERS = (("cd",), ("pushd",))
 _USUAL = Rule("ask", "*", "default")
 
@@ -151,13 +157,15 @@ def _touches(rule: Rule, line: commands.CommandLine, workspace: str) -> commands
     folders = [""] if reads else _folders(line)
     for command in line.all_commands:
         found = reading(command.words)
+        opened = [each.target for each in command.redirects if each.operator in ("<", "<>")]
         if reads:
-            words = list(command.words[1:] if found is None else found.paths)
-            words += [each.target for each in command.redirects if each.operator in ("<", "<>")]
+            words = [*(command.words[1:] if found is None else found.paths), *opened]
         else:
             written = _written(command, found)
             words = [f"{folder}{word}" for word in written for folder in _before(word, folders)]
-        if _may_show(rule, command.words, found, workspace) if reads else _has_hole(words):
+        if reads and (_has_hole(opened) or _may_show(rule, command.words, found, workspace)):
+            chance = "maybe"
+        if not reads and _has_hole(words):
             chance = "maybe"
         for path in (path for word in words for path in _paths_in(word)):
             followed = os.path.realpath(absolute(path, workspace)) if "\0" not in path else path
@@ -189,13 +197,21 @@ def _written(command: SimpleCommand, found: Reading | None) -> list[str]:
         return words
     # Those that otherwise only read have an operand or option for a file to write.
     if name in _WRITERS or name in ("find", "sort", "uniq", "xxd", "tree"):
-        return [*words, *rest]
+        return [*words, *_operands(command.words)]
     if name == "git" and rest and rest[0] in _GIT_WRITES:
         return [*words, *rest[1:]]
     for word, following in pairwise((*rest, "")):
         if option := _TARGET.fullmatch(word):
             words.append(option[1] or following)
     return words
+
+
+def _operands(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that may be files: not the pattern or script of `grep`, `sed` and the like."""
+    if words[0] not in _WITH_TEXT:
+        return words[1:]
+    first = next((at for at, word in enumerate(words) if at and word[:1] != "-"), len(words))
+    return (*words[1:first], *words[first + 1 :])
 
 
 def _has_hole(words: Sequence[str]) -> bool:
@@ -214,7 +230,7 @@ def _paths_in(word: str) -> list[str]:
 def _may_show(rule: Rule, words: tuple[str, ...], found: Reading | None, workspace: str) -> bool:
     """Whether a command may show a file of a rule without naming it: by a name that is not known
     before, or by a search through the folders above it."""
-    if words[:1] and words[0] in _VIEWERS and any(HOLE in word for word in words[1:]):
+    if words[:1] and words[0] in _VIEWERS and _has_hole(_operands(words)):
         return True
     if found is None or not found.is_recursive:
         return False
