@@ -96,6 +96,31 @@ def test_plain_words_are_meant_for_the_model_only_where_something_begins(event: 
     assert of_command("UserPromptSubmit", 2, b"hello\n", b"no").context == ""
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        b'\xef\xbb\xbf{"decision": "block", "reason": "no"}',
+        b'starting up\n{"decision": "block", "reason": "no"}\n',
+        b'starting up\n{"hookSpecificOutput":\n  {"permissionDecision": "deny",\n'
+        b'   "permissionDecisionReason": "no"}}',
+        b'took {a}\n{"level": "info"}\n{"decision": "block", "reason": "no"}',
+    ],
+)
+def test_a_denial_behind_a_byte_order_mark_or_a_log_line_denies(printed: bytes) -> None:
+    said = of_command("PreToolUse", 0, printed, b"")
+    assert (said.decision, said.reason) == ("deny", "no")
+
+
+def test_a_permission_behind_a_log_line_is_none() -> None:
+    said = of_command("PreToolUse", 0, b'starting up\n{"decision": "approve"}', b"")
+    assert said == HookReply(exit_code=0)
+
+
+def test_half_a_character_in_a_reason_is_replaced() -> None:
+    said = of_command("PreToolUse", 0, b'{"decision": "block", "reason": "a\\ud83db"}', b"")
+    assert (said.decision, said.reason) == ("deny", "a\ufffdb")
+
+
 def test_the_end_of_a_run_has_a_reason_in_any_case() -> None:
     assert of_reply("Stop", {"continue": False}).stop == "a hook asked for the end of the run"
     assert of_reply("Stop", {"continue": False, "stopReason": "x"}).stop == "x"

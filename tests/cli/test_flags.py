@@ -3,6 +3,10 @@
 import pytest
 
 from batten.cli import FLAG_VARIABLES
+from batten.cli.arguments import parse
+from batten.cli.parsing import UsageError
+from batten.contract.errors import CallerError
+from batten.contract.numbers import seconds_of
 from tests.agent.stage import bash, say
 from tests.models.server import answer
 from tests.models.wire import anthropic_turn
@@ -108,6 +112,18 @@ def test_a_wrong_setting_of_the_environment_is_a_matter_of_configuration(
     assert said.code == 78
     assert name in said.err
     assert all(row["outcome"] is not None for row in shell("runs", "--json").frames())
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "nan", "1e400", "9" * 26])
+def test_a_time_that_nobody_can_wait_is_no_time(text: str) -> None:
+    with pytest.raises(CallerError, match="BATTEN_MODEL_IDLE_S is"):
+        seconds_of({"BATTEN_MODEL_IDLE_S": text}, "BATTEN_MODEL_IDLE_S", 90.0)
+
+
+@pytest.mark.parametrize("flag", ["--max-turns", "--max-seconds", "--max-budget-usd"])
+def test_two_dashes_are_the_value_that_they_are_given_as(flag: str) -> None:
+    with pytest.raises(UsageError, match=f"argument {flag}: '--'"):
+        parse(["-p", "go", f"{flag}=--"], {})
 
 
 @pytest.mark.parametrize("text", ["", "[]"])

@@ -72,3 +72,8 @@ def test_what_is_not_json_is_refused_all_the_same() -> None:
 
 def test_text_without_halves_is_unchanged() -> None:
     assert paired("naïve 😀 text") == "naïve 😀 text"
+
+
+def test_half_a_character_in_the_place_of_an_object_is_a_protocol_error() -> None:
+    delta = '{"type":"content_block_delta","index":0,"delta":"\\ud83d"}'
+    assert fold(ANTHROPIC, [sse(anthropic_start(), delta)]) == "model_protocol"

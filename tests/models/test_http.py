@@ -195,6 +195,7 @@ async def test_broken_http_is_a_typed_error(reply: Reply, code: str) -> None:
     assert error.code == code
 
 
+@pytest.mark.parametrize("name", [NAME, "ollama/qwen3"])
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
@@ -207,9 +208,9 @@ async def test_broken_http_is_a_typed_error(reply: Reply, code: str) -> None:
     ],
 )
 async def test_an_answer_that_is_no_stream_is_named_for_what_it_is(
-    reply: Reply, words: str
+    reply: Reply, words: str, name: str
 ) -> None:
-    error = await failure(NAME, [reply])
+    error = await failure(name, [reply])
     assert error.code == "model_protocol"
     assert words in error.message
 

@@ -91,8 +91,11 @@ def serve_endless() -> None:
             sys.stdout.flush()
 
 
-def serve_plain() -> None:
-    """Four of the tools above without the library, which takes a second to import."""
+def serve_plain(answer: bytes = b"") -> None:
+    """Four of the tools above without the library, which takes a second to import.
+
+    `answer` is what each call is answered with, as it stands.
+    """
     import json
     import os
     from typing import Any
@@ -100,6 +103,11 @@ def serve_plain() -> None:
     any_ = {"type": "object"}
     for line in sys.stdin:
         asked: dict[str, Any] = json.loads(line)
+        if answer and asked["method"] == "tools/call":
+            number = json.dumps(asked["id"]).encode()
+            sys.stdout.buffer.write(b'{"jsonrpc":"2.0","id":%s,%s}\n' % (number, answer))
+            sys.stdout.flush()
+            continue
         result: dict[str, object] = {}
         match asked["method"]:
             case "initialize":
@@ -153,6 +161,9 @@ def main(kind: str) -> None:
             serve_endless()
         case "plain":
             serve_plain()
+        case _ if kind.startswith("answers:"):
+            with open(kind.removeprefix("answers:"), "rb") as file:
+                serve_plain(file.read())
         case "chatty":
             sys.stdout.write("Welcome, starting up\n")
             sys.stdout.flush()

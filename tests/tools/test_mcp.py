@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import select
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator
@@ -16,6 +17,7 @@ import pytest
 
 from batten.contract.errors import CallerError
 from batten.redact.redactor import Redactor
+from batten.redact.secrets import configured_values
 from batten.tools.contract import ToolOutput
 from batten.tools.mcp import MOST_TOOLS, McpServers, tool_name
 from batten.tools.mcp_config import read_config
@@ -32,7 +34,10 @@ def process(kind: str, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def connected(**servers: dict[str, Any]) -> AsyncGenerator[McpServers, None]:
     async with asyncio.timeout(40):
-        opened = await McpServers.connect({"mcpServers": servers}, os.environ, cwd="/")
+        redactor = Redactor.from_environment({}, configured_values(servers.values()))
+        opened = await McpServers.connect(
+            {"mcpServers": servers}, os.environ, cwd="/", redact=redactor.text
+        )
         try:
             yield opened
         finally:
@@ -156,6 +161,36 @@ async def test_a_required_server_that_is_missing_is_a_typed_failure() -> None:
     assert raised.value.code == "config"
 
 
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_secret_that_a_failed_server_printed_is_in_no_error(required: bool) -> None:
+    script = "echo long before >&2; echo using $DB_PASSWORD >&2; exit 3"
+    server = {"command": "sh", "args": ["-c", script], "env": {"DB_PASSWORD": "zq-Xk29slPw81mZt"}}
+    try:
+        async with connected(needed={**server, "required": required}) as servers:
+            (error,) = [state["error"] for state in servers.states()]
+    except CallerError as failure:
+        error = str(failure)
+    assert "long before using <redacted>" in error
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b'"result":{"content":[{"type":"text","text":"a\\ud83db"}]}', "a\ufffdb"),
+        (b'"result":{"content":[{"type":"text","text":"a\xe4b"}]}', "a\ufffdb"),
+        (b'"result":{"content":[', "Error: the server's answer is not a response of JSON-RPC"),
+        (b'"result":"x"', "Error: the server's answer is not a response of JSON-RPC"),
+    ],
+)
+async def test_an_answer_that_is_not_quite_json_rpc_ends_its_call(
+    answer: bytes, told: str, tmp_path: Path
+) -> None:
+    """A call waited for minutes for the answer that had come."""
+    (tmp_path / "answer").write_bytes(answer)
+    async with connected(odd=process(f"answers:{tmp_path / 'answer'}")) as servers:
+        assert (await call(servers, "mcp__odd__add")).text == told
+
+
 async def test_closing_ends_a_server_and_what_it_started() -> None:
     async with connected(tiny=process("stdio")) as servers:
         child = os.pidfd_open(int((await call(servers, "mcp__tiny__child")).text))
@@ -189,7 +224,7 @@ async def test_cancelling_the_connection_ends_every_server(tmp_path: Path) -> No
     config = {"mcpServers": {"slow": {"command": "sh", "args": ["-c", script], "timeout": 30}}}
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await McpServers.connect(config, os.environ, cwd="/")
+            await McpServers.connect(config, os.environ, cwd="/", redact=str)
     assert not is_alive(int(pid_file.read_text()))
 
 
@@ -201,7 +236,8 @@ async def test_a_server_ends_with_us_also_on_kill_9(tmp_path: Path) -> None:
         "from batten.tools.mcp import McpServers\n"
         "async def main():\n"
         f"    servers = {{'tiny': {{'command': 'sh', 'args': ['-c', {script!r}]}}}}\n"
-        "    await McpServers.connect({'mcpServers': servers}, os.environ, cwd='/')\n"
+        "    config = {'mcpServers': servers}\n"
+        "    await McpServers.connect(config, os.environ, cwd='/', redact=str)\n"
         "    print('connected', flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
@@ -296,6 +332,39 @@ async def test_a_server_that_does_not_know_the_named_session_gives_its_own() -> 
     initialized = [named for method, named in SessionServer.sessions if method == "initialize"]
     assert initialized == ["ours", None]
     assert SessionServer.sessions[-1] == ("tools/list", "own")
+
+
+class PageServer(BaseHTTPRequestHandler):
+    """Answers everything with a web page."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def test_what_the_library_logs_of_a_server_is_not_on_standard_error() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), PageServer) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        owner = (
+            "import asyncio\n"
+            "from batten.tools.mcp import McpServers\n"
+            "async def main():\n"
+            f"    servers = {{'page': {{'url': 'http://127.0.0.1:{listener.server_port}/'}}}}\n"
+            "    config = {'mcpServers': servers}\n"
+            "    opened = await McpServers.connect(config, {}, cwd='/', redact=str)\n"
+            "    print(opened.states()[0]['status'])\n"
+            "    await opened.close()\n"
+            "asyncio.run(main())\n"
+        )
+        ended = subprocess.run([sys.executable, "-c", owner], capture_output=True, timeout=40)
+        listener.shutdown()
+    assert (ended.stdout, ended.stderr) == (b"failed\n", b"")
 
 
 def test_variables_in_a_configuration_are_expanded() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from batten.contract.errors import CallerError
 from batten.contract.facts import (
     Fact,
+    ToolShellCommand,
     ToolShellExited,
     ToolShellOutputChunk,
     WorkspaceChangedByCommand,
@@ -89,6 +91,29 @@ async def test_command_out_of_time_can_write_more_than_a_pipe_holds_while_it_end
         await keeper.close()
     (exited,) = [fact for fact in context.facts if isinstance(fact, ToolShellExited)]
     assert (output.ending, exited.exit_code, exited.stdout_bytes) == ("timed_out", 3, 300000)
+
+
+@pytest.mark.parametrize("timeout", [0, -5, -0.1])
+async def test_command_without_any_time_is_refused_and_not_run(
+    tmp_path: Path, timeout: float
+) -> None:
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    tool = Bash(keeper, Redactor())
+    with pytest.raises(CallerError, match="more than 0 seconds"):
+        await tool.run({"command": "touch ran", "timeout": timeout}, RecordingContext())
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_timeout_of_any_size_is_the_longest_there_is(tmp_path: Path) -> None:
+    context = RecordingContext()
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    try:
+        tool = Bash(keeper, Redactor(), longest_s=60.0)
+        output = await tool.run({"command": "echo ran", "timeout": 10**400}, context)
+    finally:
+        await keeper.close()
+    (command,) = [fact for fact in context.facts if isinstance(fact, ToolShellCommand)]
+    assert (output.text, command.timeout_ms) == ("ran", 60_000)
 
 
 async def test_bytes_that_are_no_text_are_shown_replaced_and_counted_as_written(

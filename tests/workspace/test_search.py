@@ -171,6 +171,21 @@ async def test_a_broken_pattern_is_the_callers_mistake_in_rgs_words(top: Resolve
         await grep(top, "(unclosed")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "selected", "words"),
+    [
+        ("a\0b", None, "Pattern holds a NUL byte"),
+        ("a", "*\0", "Glob holds a NUL byte"),
+        ("a" * 200_000, None, "Pattern has 200000 characters"),
+    ],
+)
+async def test_a_pattern_that_no_program_can_be_given_is_the_callers_mistake(
+    top: ResolvedPath, pattern: str, selected: str | None, words: str
+) -> None:
+    with pytest.raises(CallerError, match=words):
+        await grep(top, pattern, glob=selected)
+
+
 async def test_text_that_is_not_utf8_is_found_and_shown_with_replacements(
     top: ResolvedPath,
 ) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from batten.contract.errors import CallerError
 
+_MOST_SECONDS = 1e9
+"""More than anybody waits, and less than a timer of the system takes."""
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
@@ -27,6 +29,6 @@ def seconds_of(environ: Mapping[str, str], variable: str, default: float) -> flo
     if not text:
         return default
     seconds = parse_number(text) or 0.0
-    if seconds <= 0:
+    if not 0 < seconds <= _MOST_SECONDS:
         raise CallerError(f"{variable} is {text!r}; it is seconds", code="config")
     return seconds

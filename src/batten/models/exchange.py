@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from batten.contract.errors import PeerError
+from batten.contract.errors import PeerError, ProviderError
 from batten.contract.facts.assistant import Usage
 from batten.contract.surrogates import decode_lone
 from batten.contract.tracing import trace_context
@@ -142,6 +142,10 @@ class HttpModel:
                         return
             except PeerError as error:
                 raise broken(self.provider, str(error)) from error
+            except ProviderError as error:
+                if begun or error.code != "model_protocol" or _is_stream(response):
+                    raise
+                raise fault(self.provider, "model_protocol", _no_answer(response)) from error
             finally:
                 usage = None if done or request.report is None else reader.reported()
                 if usage is not None and request.report is not None:
@@ -160,6 +164,12 @@ def _rest(decoder: Decoder, reader: Reader) -> Iterator[ModelEvent]:
     for payload in decoder.finish():
         yield from reader.read(payload)
     yield from reader.finish()
+
+
+def _is_stream(response: Response) -> bool:
+    """Whether the headers of a response announce what was asked for."""
+    is_plain = response.headers.get("content-encoding", "identity") == "identity"
+    return is_plain and not response.headers.get("content-type", "").startswith("text/html")
 
 
 def _no_answer(response: Response) -> str:
@@ -190,6 +200,7 @@ def read_payload(decoder: "msgspec.json.Decoder[T]", payload: bytes, provider: s
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         value = decode_lone(payload, pieces=True)
         if value is not None:
-            with suppress(msgspec.ValidationError):
+            # A half where no text belongs cannot even be named in the error.
+            with suppress(msgspec.ValidationError, UnicodeEncodeError):
                 return msgspec.convert(value, decoder.type)
         raise broken(provider, f"an event is not what it should be: {error}") from error

@@ -7,7 +7,7 @@ is configured as required.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -37,8 +37,11 @@ _log = logging.getLogger("batten.mcp")
 CALL_SECONDS = 300.0
 _QUIET_SECONDS = 24 * 3600.0
 """How long a server may send nothing over SSE: between calls there is nothing to send."""
+_LOG_TAIL = 300
+"""Characters of a failed server's output that are shown."""
 MOST_TOOLS = 512
 """Of one server; models take fewer, and pages of tools may never end."""
+_LIBRARY_LOGGERS = ("mcp", "client")
 _SESSION = "mcp-session-id"
 """The header that names a session of the server."""
 
@@ -58,19 +61,22 @@ class McpServers:
         environ: Mapping[str, str],
         *,
         cwd: str,
+        redact: Callable[[str], str],
         elicits: bool = False,
     ) -> "McpServers":
         """Connect to all servers at once, each within its own deadline.
 
-        `elicits`: announce to servers that their questions can be answered.
+        `elicits`: announce to servers that their questions can be answered. `redact` is applied to
+        what a failed server said: it may have printed a secret of its configuration.
 
         Raises `CallerError` if a required server is unavailable, after closing the others.
         Servers are not sandboxed: configuring one means trusting it.
         """
+        _silence_library()
         environ = outside_sandbox(environ, cwd)
         keeper = Keeper(cwd, Policy(mode="none", network=True), environ)
         configs = read_config(config, environ, cwd=cwd)
-        servers = [_Server(one, keeper, elicits=elicits) for one in configs]
+        servers = [_Server(one, keeper, redact, elicits=elicits) for one in configs]
         group = asyncio.TaskGroup()
         await group.__aenter__()
         opened = cls(servers, group, keeper)
@@ -123,8 +129,11 @@ class McpServers:
 class _Server:
     """One server and the task that owns its connection."""
 
-    def __init__(self, config: ServerConfig, keeper: Keeper, *, elicits: bool) -> None:
+    def __init__(
+        self, config: ServerConfig, keeper: Keeper, redact: Callable[[str], str], *, elicits: bool
+    ) -> None:
         self.config = config
+        self._redact = redact
         self.elicitations = Elicitations() if elicits else None
         self.settled = asyncio.Event()
         self.tools: list[Tool] = []
@@ -185,8 +194,11 @@ class _Server:
         return True
 
     def _fail(self, reason: str) -> None:
-        output = next((process.log_tail for process in self._started if process.log_tail), "")
-        self.error = f"{reason}; its output: {output}" if output else reason
+        logs = (self._redact(process.log_text) for process in self._started)
+        output = next((tail for log in logs if (tail := log.strip()[-_LOG_TAIL:])), "")
+        reason = self._redact(reason)
+        error = f"{reason}; its output: {output}" if output else reason
+        self.error = " ".join(error.split())
         self.tools = []
 
     @asynccontextmanager
@@ -251,6 +263,18 @@ class _Server:
             cursor = page.next_cursor
             if cursor is None:
                 return tools
+
+
+def _silence_library() -> None:
+    """Keep what the SDK logs off standard error: it quotes servers, unredacted, in tracebacks.
+
+    What went wrong is told as the failure of the server or of the call. An embedder's own handlers
+    get the records still.
+    """
+    for name in _LIBRARY_LOGGERS:
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def tool_name(server: str, tool: str) -> str:

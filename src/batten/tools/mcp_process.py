@@ -4,20 +4,28 @@ A keeper starts it, so it and its children end with us, even if we are killed.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 import mcp_types
+import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from batten.contract.errors import BattenError, ProviderError
+from batten.contract.surrogates import decode_lone
 from batten.workspace.commands import Command
 from batten.workspace.keeper import Keeper
 
 LONGEST_LINE = 32 * 1024 * 1024
+_MOST_LOG = 4000
 _GRACE_S = 0.5
+
+_ID = re.compile(rb'"id"\s*:\s*([0-9]{1,18})\s*[,}]')
+"""The id of a request of ours."""
+_UNREADABLE = "the server's answer is not a response of JSON-RPC"
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -28,14 +36,10 @@ class ServerProcess:
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self._log = ""
-
-    @property
-    def log_tail(self) -> str:
-        return self._log.strip()[-300:]
+        self.log_text = ""
 
     def log(self, text: bytes) -> None:
-        self._log = (self._log + text.decode("utf-8", "replace"))[-2000:]
+        self.log_text = (self.log_text + text.decode("utf-8", "replace"))[-_MOST_LOG:]
 
 
 @asynccontextmanager
@@ -109,12 +113,32 @@ async def _pass_on(
 ) -> None:
     if not line.strip():
         return
-    try:
-        message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
+    message = _message(line)
+    if message is None:
         server.log(line)
         return
     await to_client.send(SessionMessage(message))
+
+
+def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
+    """The message of a line, None if it is none.
+
+    Half a character is replaced. An answer that cannot be read is an error: its call waits for it.
+    """
+    adapter = mcp_types.jsonrpc_message_adapter
+    with suppress(ValueError):
+        return adapter.validate_json(line, by_name=False)
+    value = decode_lone(line)
+    if value is None:
+        with suppress(ValueError, RecursionError):
+            value = msgspec.json.decode(line.decode("utf-8", "replace"))
+    with suppress(ValueError):
+        return adapter.validate_python(value, by_name=False)
+    found = _ID.search(line) if b'"jsonrpc"' in line and b'"method"' not in line else None
+    if not line.lstrip().startswith(b"{") or found is None:
+        return None
+    error = mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=_UNREADABLE)
+    return mcp_types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
 
 
 async def _pump_requests(

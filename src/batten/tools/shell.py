@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts import ToolShellCommand, ToolShellExited, ToolShellOutputChunk
 from batten.contract.facts.tool import ToolKind
 from batten.journal.contract import BodyWriter
@@ -146,7 +146,9 @@ class Bash:
             self._changes.end(began, context)
 
     async def _run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        timeout_s = min(float(arguments.get("timeout", DEFAULT_TIMEOUT_S)), self._longest_s)
+        timeout_s = min(arguments.get("timeout", DEFAULT_TIMEOUT_S), self._longest_s)
+        if timeout_s <= 0:
+            raise CallerError(f"Timeout must be more than 0 seconds, not {timeout_s:g}")
         command = await self._spawner.spawn(arguments["command"])
         context.record(
             ToolShellCommand(

@@ -16,7 +16,7 @@ from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
-from batten.contract.numbers import parse_number
+from batten.contract.numbers import seconds_of
 from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
@@ -395,12 +395,15 @@ class SessionParts:
         from batten.tools.mcp import MOST_TOOLS, McpServers
 
         self._servers = await McpServers.connect(
-            {"mcpServers": servers}, self._environ, cwd=workspace, elicits=spec.elicits
+            {"mcpServers": servers},
+            self._environ,
+            cwd=workspace,
+            redact=redactor.text,
+            elicits=spec.elicits,
         )
         for state in self._servers.states():
             if state["status"] == "failed":
-                reason = redactor.text(" ".join(state["error"].split()))
-                spec.warn(f"MCP server {state['name']} is not available: {reason}")
+                spec.warn(f"MCP server {state['name']} is not available: {state['error']}")
         for name in self._servers.with_more_tools():
             spec.warn(f"MCP server {name} has more than {MOST_TOOLS} tools; the rest is left out")
 
@@ -426,22 +429,15 @@ def _limits(config: SandboxConfig) -> Limits:
 
 def _timeouts(environ: Mapping[str, str]) -> Any:
     """How long a model may be silent: `BATTEN_MODEL_TIMEOUT_S` and `BATTEN_MODEL_IDLE_S`."""
-    first = environ.get("BATTEN_MODEL_TIMEOUT_S") or None
-    idle = environ.get("BATTEN_MODEL_IDLE_S") or None
-    if first is None and idle is None:
+    if not environ.get("BATTEN_MODEL_TIMEOUT_S") and not environ.get("BATTEN_MODEL_IDLE_S"):
         return None
     from batten.models.http import Timeouts
 
     usual = Timeouts()
-    first_byte_s = usual.first_byte_s if first is None else parse_number(first)
-    idle_s = usual.idle_s if idle is None else parse_number(idle)
-    if first_byte_s is None or idle_s is None:
-        wrong = first if first_byte_s is None else idle
-        raise CallerError(
-            f"BATTEN_MODEL_TIMEOUT_S and BATTEN_MODEL_IDLE_S are seconds: {wrong!r} is no number",
-            code="config",
-        )
-    return Timeouts(first_byte_s=first_byte_s, idle_s=idle_s)
+    return Timeouts(
+        first_byte_s=seconds_of(environ, "BATTEN_MODEL_TIMEOUT_S", usual.first_byte_s),
+        idle_s=seconds_of(environ, "BATTEN_MODEL_IDLE_S", usual.idle_s),
+    )
 
 
 def _is_traced(identity: Mapping[str, str], environ: Mapping[str, str], found: Settings) -> bool:

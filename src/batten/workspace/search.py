@@ -23,6 +23,8 @@ MAX_LISTED = 200_000
 MAX_MATCHES = 1000
 MAX_LINE_CHARS = 2000
 TIMEOUT_S = 30.0
+MAX_PATTERN_CHARS = 30_000
+"""The kernel passes a program 128 KiB in one argument."""
 
 
 class Files(Struct, frozen=True):
@@ -136,6 +138,12 @@ async def grep(
     ignored files, though not those in ignored directories. Lines pass through `clean` before they
     are truncated.
     """
+    for name, text in (("Pattern", pattern), ("Glob", glob or "")):
+        if "\0" in text:
+            raise CallerError(f"{name} holds a NUL byte: {text[:100]!r}", code="search_failed")
+        if len(text) > MAX_PATTERN_CHARS:
+            message = f"{name} has {len(text)} characters; at most {MAX_PATTERN_CHARS} are allowed"
+            raise CallerError(message, code="search_failed")
     arguments = ["--json", "--sort=path", f"--regexp={pattern}", f"--context={max(0, context)}"]
     arguments += [f"--glob={glob}"] if glob else []
     arguments += ["--ignore-case"] if ignore_case else []

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.facts.hook import HookSaid
+from batten.contract.surrogates import decode_lone
 
 LONGEST_REASON = 8 * 1024
 LONGEST_CONTEXT = 32 * 1024
@@ -48,13 +49,15 @@ class Nonsense(Exception):
 
 def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> HookReply:
     """A command's reply. Its JSON may deny with any exit code, but approve only with 0."""
-    text = stdout.decode("utf-8", "replace").strip()
-    said = HookReply()
+    text = stdout.decode("utf-8-sig", "replace").strip()
+    said = _objection(event, text)
     if text.startswith("{"):
         try:
             said = of_reply(event, _decoded(text))
         except Nonsense as error:
             said = HookReply(failure=str(error))
+    elif _objects(said):
+        pass
     elif event in _TAKES_TEXT and exit_code == 0:
         said = HookReply(context=text[:LONGEST_CONTEXT])
     replace = msgspec.structs.replace
@@ -72,11 +75,24 @@ def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Hook
     return replace(said, exit_code=exit_code)
 
 
+def _objection(event: str, text: str) -> HookReply:
+    """What an object behind other words says against the call: a hook may log before it answers.
+    Such an object gives no permission."""
+    for start in {text.find("\n{"), text.rfind("\n{")} - {-1}:
+        try:
+            said = of_reply(event, _decoded(text[start:]))
+        except Nonsense:
+            continue
+        if _objects(said):
+            return said
+    return HookReply()
+
+
 def of_response(event: str, status: int, body: bytes) -> HookReply:
     """An HTTP reply: empty or a JSON object, with a success status."""
     if not 200 <= status < 300:
         return HookReply(failure=f"it answered with status {status}")
-    text = body.decode("utf-8", "replace").strip()
+    text = body.decode("utf-8-sig", "replace").strip()
     if not text:
         return HookReply()
     try:
@@ -141,7 +157,9 @@ def _decoded(text: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Nonsense(f"its answer is no JSON: {error}") from error
+        found = decode_lone(text.encode())
+        if found is None:
+            raise Nonsense(f"its answer is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise Nonsense("its answer is no JSON object")
     return cast("dict[str, Any]", found)

@@ -27,7 +27,11 @@ _BLANK = "\x02"
 _EMPTY = "\x03"
 _WITHIN = str.maketrans(dict.fromkeys(" \t\n", _BLANK))
 _OPERATORS = re.compile(r"[;&|\n`<>]|\$\(")
-_BEFORE = re.compile(r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*\s+)+")
+_BEFORE = re.compile(
+    r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*(?:\s+|$)"
+    r"|(?:function\s+)?[\w-]+\s*\(\)\s*|function\s+[\w-]+\s+)+"
+)
+"""What may stand before a command, in a line that cannot be read."""
 _MOST_COMMANDS = 300
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2"))
 
@@ -46,16 +50,37 @@ class CommandLine(Struct, frozen=True):
 def command_line(text: str) -> CommandLine:
     read = read_line(text)
     if not isinstance(read, Line):
-        parts = [part.strip() for part in _OPERATORS.split(text)]
-        seen = [SimpleCommand(tuple(part.split()), part) for part in parts if part]
-        seen += [SimpleCommand(tuple(bare.split()), bare) for bare in map(_bare, parts) if bare]
-        return CommandLine(text, None, _closure(seen))
+        return CommandLine(text, None, _closure(_seen(text)))
     return CommandLine(text, read, _closure(read.commands))
 
 
-def _bare(part: str) -> str:
-    """A part of a line that cannot be read, without what may stand before its command."""
-    return re.sub(r"[\\'\"]", "", _BEFORE.sub("", part))
+def _seen(text: str) -> list[SimpleCommand]:
+    """What can be seen of a line that cannot be read: its parts, as they are written, without
+    what may stand before their commands, and with holes for what is replaced when it runs."""
+    text = text.replace("\\\n", "").replace(HOLE, "")
+    parts = [part.strip() for part in _OPERATORS.split(text)]
+    bare = [_unquoted(_BEFORE.sub("", part)) for part in parts]
+    marked = (_unquoted(_BEFORE.sub("", part)) for part in _OPERATORS.split(_opened(text)))
+    holes = [" ".join(map(_with_hole, part.split())) for part in marked]
+    every = dict.fromkeys(filter(None, (*parts, *bare, *holes)))
+    return [SimpleCommand(tuple(part.split()), part) for part in every]
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"[\\'\"]", "", text)
+
+
+def _opened(text: str) -> str:
+    """A text with a hole where each substitution begins or ends within a word."""
+    return re.sub(r"(`|\$\()", rf"{HOLE}\1", text)
+
+
+def _with_hole(word: str) -> str:
+    """A word up to what bash may put something else in the place of."""
+    if word in ("[", "[[", "{"):
+        return word
+    found = re.search(rf"[$*?\[{{{HOLE}]", word)
+    return word if found is None else word[: found.start()] + HOLE
 
 
 def _closure(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
@@ -118,7 +143,7 @@ def concerns(pattern: str, line: CommandLine) -> Chance:
                 chance = "maybe"
     if line.line is None and chance == "no":
         program = globs.literal_start(canonical(pattern)).partition(" ")[0]
-        plain = re.sub(r"[\\'\"]", "", line.text)
+        plain = _unquoted(line.text.replace("\\\n", ""))
         return "maybe" if program in plain or "eval" in plain else "no"
     return chance
 

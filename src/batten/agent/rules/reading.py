@@ -227,8 +227,10 @@ def _date(words: Words) -> Reading | None:
 
 
 def _printf(words: Words) -> Reading | None:
-    """With `-v` it would assign, and evaluate what it assigns to."""
-    return Reading() if words and is_known(words[0]) and words[0][:1] != "-" else None
+    """With `-v` and with `%n` it would assign, and `-v` evaluates what it assigns to."""
+    if not words or not is_known(words[0]) or words[0][:1] == "-":
+        return None
+    return None if re.search(r"%[^%a-zA-Z]*[hjlLqtz]*n", words[0].replace("%%", "")) else Reading()
 
 
 def _test(words: Words) -> Reading | None:
@@ -329,7 +331,13 @@ def _git(words: Words) -> Reading | None:
     stored = tuple(
         word.rpartition(":")[2] for word in rest if ":" in word and not word.startswith("--")
     )
-    return Reading((*shown, *values, *filter(None, stored)), is_git=True)
+    found = (*shown, *values, *filter(None, stored))
+    if name != "grep":
+        return Reading(found, is_git=True)
+    # Without a path behind its pattern it searches all files.
+    has_pattern = any(re.match(r"-[a-zA-Z]*[ef]|--and", word) for word in rest)
+    is_wide = len(paths) <= (0 if has_pattern else 1)
+    return Reading((*found, *((".",) if is_wide else ())), is_recursive=True, is_git=True)
 
 
 _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {

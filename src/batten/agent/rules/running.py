@@ -17,7 +17,9 @@ from batten.agent.rules.shell import (
     read_line,
 )
 
-_SHELLS = name_set("bash sh dash zsh ksh ash rbash fish busybox")
+_SHELLS = name_set(
+    "bash sh dash zsh ksh ash rbash fish busybox csh tcsh mksh lksh yash posh pwsh xonsh elvish nu"
+)
 _SHELL_STATE = name_set(
     "alias unalias source . enable hash bind complete compgen compopt fc shopt declare "
     "typeset local readonly export unset mapfile readarray let read getopts select trap "
@@ -30,7 +32,9 @@ _PRIVILEGED = name_set(
     "firejail bwrap fakeroot proot run0 chrt taskset numactl cgexec dbus-run-session xvfb-run "
     "toybox rlwrap catchsegv valgrind perf catatonit dumb-init tini s6-setuidgid gosu su-exec "
     "start-stop-daemon torify torsocks proxychains proxychains4 eatmydata faketime runcon sg "
-    "newgrp at batch crontab screen tmux"
+    "newgrp crontab screen tmux prlimit choom uclampset coresched chronic ifne mispipe lckdo "
+    "logsave hyperfine systemd-inhibit systemd-nspawn machinectl capsh run-parts aa-exec setlock "
+    "chpst envdir envuidgid setuidgid softlimit daemonize daemon nodemon watchexec sem"
 )
 """Programs that run what they are given, with other rights or beside us. They may be named in a
 rule; what they run is looked for to deny it, and not to allow it."""
@@ -40,6 +44,16 @@ _PROJECT = name_set(
     "mvn gradle"
 )
 """Programs of projects that run what they are given, among other things."""
+_EVALUATES = _SHELL_STATE | name_set("printf test [ wait")
+"""Builtins that evaluate the subscript in the name of a variable."""
+_FROM_INPUT = name_set("at batch")
+"""Programs that run what they read."""
+_SSH_RUNS = re.compile(
+    r"(?:proxy|local|knownhosts|remote)command|pkcs11provider|securitykeyprovider|xauthlocation"
+    r"|include|match",
+    re.IGNORECASE,
+)
+"""Settings of ssh that make it run or load something."""
 _MOST_WORDS = 40
 """Words among which the command of such a program is looked for."""
 
@@ -100,11 +114,19 @@ _WITH_LINES: dict[str, _Options] = {
     "sort": _Options(words=("--compress-program",)),
     "split": _Options(words=("--filter",)),
     "man": _Options(values="PH", words=("--pager", "--html")),
-    "scp": _Options(values="S"),
-    "sftp": _Options(values="S"),
+    "scp": _Options(values="SDF"),
+    "sftp": _Options(values="SDF"),
     "zip": _Options(words=("--unzip-command",)),
     "cpio": _Options(words=("--rsh-command",)),
     "wget": _Options(words=("--use-askpass",)),
+    "tcpdump": _Options(values="z"),
+    "install": _Options(words=("--strip-program",)),
+    "diff3": _Options(words=("--diff-program",)),
+    "sdiff": _Options(words=("--diff-program",)),
+    **dict.fromkeys(
+        ("nc", "ncat", "netcat"),
+        _Options(values="ec", words=("--exec", "--sh-exec", "--lua-exec")),
+    ),
 }  # fmt: skip
 """Programs with options whose value is run. Short options are those with a value."""
 
@@ -133,16 +155,44 @@ def _runs(name: str, words: tuple[str, ...]) -> Runs:
     if name in _WRAPPERS:
         return _wrapped(name, words)
     if name in _WITH_LINES:
-        return _by_options(words, _WITH_LINES[name], 1)
+        return _or_setting(name, words) or _by_options(words, _WITH_LINES[name], 1)
+    if name in _FROM_INPUT:
+        return _UNKNOWN
     if name in (*_SHELLS, "source", ".") and any(map(_is_stream, words[1:])):
         return _UNKNOWN
     if name in _SHELLS:
         return _shell(words)
-    if name in _SHELL_STATE or name in _PRIVILEGED:
+    if name in _EVALUATES and (found := _subscripts(words)):
+        return found
+    if name in _SHELL_STATE or name in _PRIVILEGED or name.startswith(("ld-linux", "ld.so")):
         return _anything(words, is_known=False)
-    if name in _PROJECT:
-        return _anything(words, is_known=True)
+    if name in _PROJECT or (name == "ip" and "exec" in words):
+        return _anything(words, is_known=name != "ip")
     return NOTHING
+
+
+def _subscripts(words: tuple[str, ...]) -> Runs | None:
+    """What is run because a builtin evaluates it: `test -v 'a[$(id)]'`."""
+    lines = [_text(word, 1) for word in words[1:] if "$(" in word or "`" in word]
+    commands = tuple(command for line in lines for command in line.commands)
+    return Runs((*commands, *_anything(words, is_known=False).commands), False) if lines else None
+
+
+def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
+    """What a setting on the command line runs, and options in a spelling of their own."""
+    for at, word in enumerate(words[1:], 1):
+        following = words[at + 1] if at + 1 < len(words) else ""
+        is_found = (
+            (name in ("scp", "sftp") and word.startswith("-o")
+             and _SSH_RUNS.match((word[2:] or following).strip()))
+            or (name == "wget" and re.match(r"-[a-zA-Z]*e|--(?:ex|conf)", word)
+                and re.search(r"askpass|^--conf", word + following))
+            or (name == "zip" and re.match(r"-[a-zA-Z]*TT", word))
+            or (name == "tar" and at == 1 and re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", word))
+        )  # fmt: skip
+        if is_found:
+            return _anything(words, is_known=False)
+    return None
 
 
 def _anything(words: tuple[str, ...], *, is_known: bool) -> Runs:
@@ -187,21 +237,22 @@ def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
 def _split_strings(words: tuple[str, ...]) -> tuple[str, ...]:
     """The words of `env -S 'a b'`, however the option is written."""
     bare = (re.sub(r"^(?:-[A-Za-z0-9]*S|--s[a-z-]*=)", "", word) for word in words)
-    return tuple(piece for word in bare for piece in word.split() or ("",))
+    pieces = (piece for word in bare for piece in re.sub(r"['\"]", "", word).split() or ("",))
+    return tuple(re.sub(r"\$\{.*", HOLE, piece) for piece in pieces)
 
 
 def _after_options(words: tuple[str, ...], options: _Options, name: str) -> tuple[int | None, str]:
     """Where the command of a wrapper begins, None if that is not certain; and what `xargs -I`
     replaces."""
     at, replaced = 1, ""
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+    while at < len(words) and words[at].startswith("-") and (words[at] != "-" or name == "env"):
         word = words[at]
         if not is_known(word):
             return None, ""
         at += 1
         if word == "--":
             break
-        if name == "nice" and re.fullmatch(r"-[0-9]+", word):
+        if word == "-" or (name == "nice" and re.fullmatch(r"-[0-9]+", word)):
             continue
         if name == "xargs" and word.startswith("-I"):
             replaced = word[2:] or (words[at] if at < len(words) else "")
@@ -252,7 +303,8 @@ def _text(text: str, at: int) -> Runs:
 
 
 def _eval(words: tuple[str, ...]) -> Runs:
-    return _text(" ".join(words[1:]), 1) if len(words) > 1 else NOTHING
+    at = 2 if words[1:2] == ("--",) else 1
+    return _text(" ".join(words[at:]), at) if len(words) > at else NOTHING
 
 
 def _find(words: tuple[str, ...]) -> Runs:
@@ -318,6 +370,7 @@ _GIT_RUNS: dict[str, _Options] = {
             *("--msg-filter", "--commit-filter", "--tag-name-filter"),
         )
     ),
+    "svn": _Options(words=("--authors-prog",)),
     "send-email": _Options(
         words=("--to-cmd", "--cc-cmd", "--header-cmd", "--sendmail-cmd", "--smtp-server")
     ),
@@ -354,7 +407,7 @@ def _git_command(words: tuple[str, ...]) -> Runs:
     name, second = (*words[1:3], "", "")[:2]
     if (name, second) == ("bisect", "run"):
         return _given(words, 3)
-    if name == "submodule" and "foreach" in words[2:]:
+    if name in ("submodule", "submodule--helper") and "foreach" in words[2:]:
         at = words.index("foreach", 2) + 1
         while at < len(words) and words[at].startswith("-"):
             at += 1

@@ -12,6 +12,7 @@ from batten.models.pricing import price
 from batten.models.probing import Probe, check_configured, probe
 from batten.models.registry import PLACES, ProviderPlace, has_place
 from batten.redact.redactor import Redactor
+from batten.redact.secrets import configured_values
 from batten.tools.mcp_config import DEFAULT_TIMEOUT_S
 
 _LONGEST_S = 30.0
@@ -90,13 +91,15 @@ async def check_tool_servers(around: Surroundings) -> list[Finding]:
     from batten.tools.mcp import McpServers
 
     entries = {name: _bounded(entry) for name, entry in servers.items()}
-    opened = await McpServers.connect({"mcpServers": entries}, around.environ, cwd=around.workspace)
+    redactor = Redactor.from_environment(around.environ, configured_values(servers.values()))
+    opened = await McpServers.connect(
+        {"mcpServers": entries}, around.environ, cwd=around.workspace, redact=redactor.text
+    )
     try:
         states = opened.states()
     finally:
         await opened.close()
-    redact = Redactor.from_environment(around.environ).text
-    return [_tool_server(state, servers[state["name"]], redact) for state in states]
+    return [_tool_server(state, servers[state["name"]]) for state in states]
 
 
 def _bounded(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,9 +110,9 @@ def _bounded(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "required": False, "timeout": patience}
 
 
-def _tool_server(state: dict[str, Any], entry: Mapping[str, Any], redact: Any) -> Finding:
+def _tool_server(state: dict[str, Any], entry: Mapping[str, Any]) -> Finding:
     name = f"{state['name']} ({state['transport']})"
     if state["status"] == "connected":
         return Finding("mcp", "ok", f"{name}: {state['tools']} tools")
     failing: Status = "problem" if entry.get("required") else "warning"
-    return Finding("mcp", failing, f"{name}: {redact(' '.join(state['error'].split()))}")
+    return Finding("mcp", failing, f"{name}: {state['error']}")

@@ -98,15 +98,20 @@ def _wait(connection: socket.socket) -> int:
     """Let the child begin, pass signals on to it, and return its exit code."""
     signals = ending_signals()
     connection.settimeout(None)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    connection.sendall(request.GO)
 
     def forward(number: int, frame: object) -> None:
-        connection.send(request.SIGNAL + bytes([number]))
+        try:
+            connection.send(request.SIGNAL + bytes([number]))
+        except OSError:
+            return  # the service is gone, which is found below: the child may have begun
 
-    for number in signals:
-        signal.signal(number, forward)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        connection.sendall(request.GO)
+        for number in signals:
+            signal.signal(number, forward)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     told = b""
     while len(told) < 2:
         try:
