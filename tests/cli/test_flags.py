@@ -3,8 +3,6 @@
 import pytest
 
 from batten.cli import FLAG_VARIABLES
-from batten.cli.arguments import parse
-from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.contract.numbers import seconds_of
 from tests.agent.stage import bash, say
@@ -118,12 +116,6 @@ def test_a_wrong_setting_of_the_environment_is_a_matter_of_configuration(
 def test_a_time_that_nobody_can_wait_is_no_time(text: str) -> None:
     with pytest.raises(CallerError, match="BATTEN_MODEL_IDLE_S is"):
         seconds_of({"BATTEN_MODEL_IDLE_S": text}, "BATTEN_MODEL_IDLE_S", 90.0)
-
-
-@pytest.mark.parametrize("flag", ["--max-turns", "--max-seconds", "--max-budget-usd"])
-def test_two_dashes_are_the_value_that_they_are_given_as(flag: str) -> None:
-    with pytest.raises(UsageError, match=f"argument {flag}: '--'"):
-        parse(["-p", "go", f"{flag}=--"], {})
 
 
 @pytest.mark.parametrize("text", ["", "[]"])

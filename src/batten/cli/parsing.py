@@ -61,14 +61,6 @@ class Parser(argparse.ArgumentParser):
             warn(f"standard output is not complete: {error.strerror}")
             raise SystemExit(1) from error
 
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # argparse drops `--` where it is the value of a flag too, and gives an empty list.
-        if arg_strings == ["--"] and action.option_strings and action.nargs is None:
-            value = self._get_value(action, "--")
-            self._check_value(action, value)
-            return value
-        return super()._get_values(action, arg_strings)
-
     def error(self, message: str) -> NoReturn:
         if message.startswith(_UNKNOWN):
             message += self._suggestion(message.removeprefix(_UNKNOWN).split())
