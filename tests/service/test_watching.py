@@ -99,4 +99,8 @@ async def test_the_log_is_json_and_names_requests_and_runs(service: Service) -> 
     assert (request["run_id"], request["status"], request["method"]) == (run.run_id, 200, "POST")
     assert request["request_id"].startswith("req_")
     [left] = [line for line in lines if line["message"] == "a run left its worker"]
-    assert (left["run_id"], left["status"]) == (run.run_id, "awaiting_approval")
+    # The worker looks at the run once more when it has parked it; the cancel may have come.
+    assert (left["run_id"], left["status"] in ("awaiting_approval", "cancelled")) == (
+        run.run_id,
+        True,
+    )

@@ -98,6 +98,8 @@ MISTAKES: list[tuple[Json, str, str]] = [
     (server(args=[1]), "mcp_servers.db.args[0]", "must be a text, not a number"),
     (server(env={"A": None}), "mcp_servers.db.env.A", "must be a text, not a NoneType"),
     (server(timeout="5"), "mcp_servers.db.timeout", "must be a number of seconds above 0"),
+    (server(timeout=float("inf")), "mcp_servers.db.timeout", "86400 at most, not inf"),
+    (server(timeout=float("nan")), "mcp_servers.db.timeout", "86400 at most, not nan"),
     (server(disabled="no"), "mcp_servers.db.disabled", "must be true or false"),
 ]  # fmt: skip
 

@@ -7,6 +7,8 @@ from batten.contract.errors import CallerError
 
 _MOST_SECONDS = 1e9
 """More than anybody waits, and less than a timer of the system takes."""
+LONGEST_TIMEOUT_S = 86_400
+"""The most seconds that settings may let something outside take: a wait has an end."""
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 

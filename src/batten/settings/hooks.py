@@ -6,6 +6,7 @@ The agent runs them.
 import re
 from typing import Any, cast
 
+from batten.contract.numbers import LONGEST_TIMEOUT_S
 from batten.settings.contract import (
     HOOK_EVENTS,
     RESERVED_EVENTS,
@@ -20,7 +21,6 @@ from batten.settings.table import Table, kind_of
 
 _RUN = ("command", "http")
 _NOT_RUN = ("mcp", "prompt", "agent")
-_LONGEST_S = 24 * 3600.0
 
 
 def read_hooks(table: Table, scope: Scope, problems: list[str]) -> tuple[HookConfig, ...]:
@@ -105,6 +105,6 @@ def _seconds(table: Table, key: str) -> float:
             seconds = float(found[1]) / (1000 if found[2] == "ms" else 1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         seconds = value
-    if not 0 < seconds <= _LONGEST_S:
+    if not 0 < seconds <= LONGEST_TIMEOUT_S:
         raise table.wrong(key, f'must be a time such as "30s", "500ms" or 30, not {value!r}')
     return float(seconds)

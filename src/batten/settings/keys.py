@@ -4,6 +4,7 @@ import os
 import re
 from typing import Any, cast
 
+from batten.contract.numbers import LONGEST_TIMEOUT_S
 from batten.settings.contract import EntryPoints, SandboxConfig, Scope
 from batten.settings.files import Document
 from batten.settings.hooks import read_hooks
@@ -74,8 +75,9 @@ def read_servers(table: Table, key: str) -> dict[str, dict[str, Any]]:
         for switch in ("required", "disabled"):
             server.switch(switch)
         timeout = server.get("timeout")
-        if timeout is not None and not (_is_number(timeout) and timeout > 0):
-            raise server.wrong("timeout", f"must be a number of seconds above 0, not {timeout!r}")
+        if timeout is not None and not (_is_number(timeout) and 0 < timeout <= LONGEST_TIMEOUT_S):
+            must = f"must be a number of seconds above 0, {LONGEST_TIMEOUT_S} at most"
+            raise server.wrong("timeout", f"{must}, not {timeout!r}")
     return dict(servers.content)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.contract.numbers import LONGEST_TIMEOUT_S
 
 DEFAULT_TIMEOUT_S = 15.0
 Transport = Literal["stdio", "http", "sse"]
@@ -81,8 +82,9 @@ def _read(name: str, raw: Any, environ: Mapping[str, str], cwd: str | None) -> S
     if transport is None:
         fitting = " or ".join(transports)
         raise _wrong(f"MCP server {name}: type {entry.type!r} is not {fitting}")
-    if entry.timeout <= 0:
-        raise _wrong(f"MCP server {name}: timeout is a number of seconds above 0")
+    if not 0 < entry.timeout <= LONGEST_TIMEOUT_S:
+        most = f"a number of seconds above 0, {LONGEST_TIMEOUT_S} at most"
+        raise _wrong(f"MCP server {name}: timeout is {most}")
 
     def expand(text: str) -> str:
         return _expand(text, environ, name)

@@ -63,7 +63,7 @@ class Roster:
         self._holder: str | None = None
         self._last_hello: Hello | None = None
         """The `hello` of the last controller: the defaults for new connections."""
-        self.version = 0
+        self.version: int = 0
         """Grows with each change of what `shown` shows."""
 
     @property

@@ -72,7 +72,7 @@ class Conversation:
         self._response: _Response | None = None
         self._edges: tuple[Edge, ...] = ()
         """Of ended calls."""
-        self.version = 0
+        self.version: int = 0
         """Grows with each message that may have changed the state."""
 
     @classmethod
