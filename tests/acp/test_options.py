@@ -79,7 +79,8 @@ async def test_a_model_is_chosen_for_the_next_turn_also_while_one_works(tmp_path
         session_id = await at.new()
         assert await at.prompt(session_id) == "end_turn"
         assert at.editor.text() == "The other one."
-    assert [fact.model for fact in await facts(stage, TurnStarted)] == ["scenario", "other"]
+    named = [f"scripted/{fact.model}" for fact in await facts(stage, TurnStarted)]
+    assert named == [model, other]
 
 
 async def test_thinking_is_kept_with_the_session(tmp_path: Path) -> None:
