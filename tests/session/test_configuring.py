@@ -186,7 +186,8 @@ async def test_another_model_is_asked_from_the_next_turn_on(stage: Stage) -> Non
         await session.configure({"model": second})
         tool.go.set()
         played = await finishing
-    assert [fact.model for fact in played.all(TurnStarted)] == ["first", "second"]
+    asked = [f"{fact.provider}/{fact.model}" for fact in played.all(TurnStarted)]
+    assert asked == [first, second]
     assert played.ended.outcome == "completed"
 
 
