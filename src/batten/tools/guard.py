@@ -14,17 +14,20 @@ from batten.tools.addresses import Address, Allowed
 
 
 async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Address]:
-    """The host's addresses that tools may reach. Raises `Refused` if there are none."""
+    """The host's addresses, if tools may reach all of them. Raises `Refused` otherwise.
+
+    A name with a public and a private address is refused: no honest service has one.
+    """
     addresses = await _resolve(host, port)
-    permitted = [one for one in addresses if allowed.permits(host, one)]
-    if not permitted:
-        shown = ", ".join(map(str, addresses))
+    private = [one for one in addresses if not allowed.permits(host, one)]
+    if private:
+        shown = ", ".join(map(str, private))
         raise Refused(
             f"{host} is at {shown}, which is not a public address; it can be allowed with"
             " BATTEN_HTTP_ALLOW (hosts or ranges)",
             code="address_refused",
         )
-    return permitted
+    return addresses
 
 
 async def _resolve(host: str, port: int) -> list[Address]:

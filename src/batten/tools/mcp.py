@@ -7,7 +7,7 @@ is configured as required.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
+    from batten.tools.addresses import Allowed
     from batten.tools.mcp_process import ServerProcess
 
 _log = logging.getLogger("batten.mcp")
 CALL_SECONDS = 300.0
-_QUIET_SECONDS = 24 * 3600.0
-"""How long a server may send nothing over SSE: between calls there is nothing to send."""
 _LOG_TAIL = 300
 """Characters of a failed server's output that are shown."""
 MOST_TOOLS = 512
@@ -49,10 +48,12 @@ _SESSION = "mcp-session-id"
 class McpServers:
     """The servers of a session. `close` ends all of them."""
 
-    def __init__(self, servers: "list[_Server]", group: asyncio.TaskGroup, keeper: Keeper) -> None:
+    def __init__(
+        self, servers: "list[_Server]", group: asyncio.TaskGroup, keepers: list[Keeper]
+    ) -> None:
         self._servers = servers
         self._group = group
-        self._keeper = keeper
+        self._keepers = keepers
 
     @classmethod
     async def connect(
@@ -63,23 +64,36 @@ class McpServers:
         cwd: str,
         redact: Callable[[str], str],
         elicits: bool = False,
+        confined: Sequence[ServerConfig] = (),
+        sandbox: Keeper | None = None,
     ) -> "McpServers":
         """Connect to all servers at once, each within its own deadline.
 
         `elicits`: announce to servers that their questions can be answered. `redact` is applied to
         what a failed server said: it may have printed a secret of its configuration.
 
+        Servers of `config` are not sandboxed: configuring one means trusting it. `confined` ones
+        are: their programs are started by `sandbox`, which is closed with this, and their URLs
+        must be at public addresses or in `BATTEN_HTTP_ALLOW`.
+
         Raises `CallerError` if a required server is unavailable, after closing the others.
-        Servers are not sandboxed: configuring one means trusting it.
         """
         _silence_library()
         environ = outside_sandbox(environ, cwd)
         keeper = Keeper(cwd, Policy(mode="none", network=True), environ)
         configs = read_config(config, environ, cwd=cwd)
         servers = [_Server(one, keeper, redact, elicits=elicits) for one in configs]
+        keepers = [keeper]
+        if confined:
+            from batten.tools.addresses import Allowed
+
+            assert sandbox is not None
+            allowed = Allowed(environ.get("BATTEN_HTTP_ALLOW", "").split(","))
+            servers += [_Server(c, sandbox, redact, allowed, elicits=elicits) for c in confined]
+            keepers.append(sandbox)
         group = asyncio.TaskGroup()
         await group.__aenter__()
-        opened = cls(servers, group, keeper)
+        opened = cls(servers, group, keepers)
         try:
             for server in servers:
                 group.create_task(server.live())
@@ -123,16 +137,24 @@ class McpServers:
         try:
             await self._group.__aexit__(None, None, None)
         finally:
-            await self._keeper.close()
+            await asyncio.gather(*(keeper.close() for keeper in self._keepers))
 
 
 class _Server:
     """One server and the task that owns its connection."""
 
     def __init__(
-        self, config: ServerConfig, keeper: Keeper, redact: Callable[[str], str], *, elicits: bool
+        self,
+        config: ServerConfig,
+        keeper: Keeper,
+        redact: Callable[[str], str],
+        allowed: "Allowed | None" = None,
+        *,
+        elicits: bool,
     ) -> None:
+        """`allowed`: the only addresses that it may be at; any if None."""
         self.config = config
+        self._allowed = allowed
         self._redact = redact
         self.elicitations = Elicitations() if elicits else None
         self.settled = asyncio.Event()
@@ -219,22 +241,11 @@ class _Server:
     async def _transport(self) -> "AsyncGenerator[Any, None]":
         config = self.config
         match config.transport:
-            case "http":
-                import httpx2
-                from mcp.client.streamable_http import streamable_http_client
+            case "http" | "sse":
+                from batten.tools.mcp_remote import remote_server
 
-                patience = httpx2.Timeout(config.timeout_s, read=CALL_SECONDS)
-                async with httpx2.AsyncClient(headers=config.headers, timeout=patience) as http:
-                    yield streamable_http_client(config.url, http_client=http)
-            case "sse":
-                from mcp.client.sse import sse_client
-
-                yield sse_client(
-                    config.url,
-                    config.headers,
-                    timeout=config.timeout_s,
-                    sse_read_timeout=_QUIET_SECONDS,
-                )
+                async with remote_server(config, self._allowed, read_s=CALL_SECONDS) as transport:
+                    yield transport
             case "stdio":
                 from batten.tools.mcp_process import server_process
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from batten.contract.errors import CallerError
+from batten.contract.facts.task import TaskServer
 from batten.contract.numbers import LONGEST_TIMEOUT_S
 
 DEFAULT_TIMEOUT_S = 15.0
@@ -56,6 +57,21 @@ def read_config(
     entries: dict[str, Any] = msgspec.to_builtins(servers)
     read = [_read(name, entry, environ, cwd) for name, entry in entries.items()]
     return [server for server in read if server is not None]
+
+
+def confined_config(server: TaskServer, cwd: str) -> ServerConfig:
+    """The server of a task, as it is written: nothing is expanded, and nothing inherited but what
+    every command in the sandbox has.
+    """
+    given: dict[str, Any] = msgspec.to_builtins(server)
+    if server.url is not UNSET:
+        return ServerConfig(
+            name=server.name, transport="http", url=server.url, headers=given.get("headers", {})
+        )
+    argv = (given["command"], *given.get("args", ()))
+    return ServerConfig(
+        name=server.name, transport="stdio", argv=argv, env=given.get("env", {}), cwd=cwd
+    )
 
 
 def checked_name(name: str) -> str:
