@@ -22,6 +22,7 @@ from batten.protocols.hecate.view import RunView
 from batten.session.history import envelopes_of
 from batten.session.requests import resolve
 from batten.wiring.opener import SessionOpener
+from batten.wiring.spec import TaskGrants
 from tests.agent.stage import Stage
 
 PATIENCE_S = 30
@@ -118,8 +119,13 @@ class Service:
 
 
 @asynccontextmanager
-async def serving(stage: Stage, *flags: str) -> AsyncGenerator[Service, None]:
-    spec = msgspec.structs.replace(stage.spec(*flags), workspace=None, surface="hecate")
+async def serving(
+    stage: Stage, *flags: str, grants: TaskGrants | None = None
+) -> AsyncGenerator[Service, None]:
+    """`grants`: what tasks may name; nothing of their own if None."""
+    spec = msgspec.structs.replace(
+        stage.spec(*flags), workspace=None, surface="hecate", tasks=grants or TaskGrants()
+    )
     opener = SessionOpener(spec)
     service = Service(stage, opener)
     async with asyncio.TaskGroup() as group:

@@ -18,6 +18,7 @@ from batten.contract.facts import (
 from batten.control.specification import of_task
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.tasks import CreateTask
+from batten.wiring.spec import TaskGrants
 from tests.agent.stage import Stage, bash, call, say
 from tests.tools.test_mcp import SERVERS
 from tests.workspace.keepers import LANDLOCK
@@ -96,15 +97,6 @@ async def test_nothing_in_a_read_only_workspace_can_be_changed(stage: Stage, san
         written = {"execution_kind": "file", "file_path": "a", "file_content": "x"}
         row = await service.run(**written, **there)
         assert (await service.fact(row.run_id, RunFailed)).code == "permission_denied"
-        server = {"name": "own", "command": "python3"}
-        await refused(
-            service,
-            "invalid_request",
-            prompt="x",
-            requested_model=model,
-            mcp_servers=[server],
-            **there,
-        )
     assert (stage.workspace / "a").read_text() == "whole\n"
 
 
@@ -218,6 +210,10 @@ async def test_a_requested_provider_is_the_one_that_is_used(tmp_path: Path) -> N
             assert await service.journal.runs(task_id=task) == []
 
 
+SANDBOXED = ("--auto-allow", "--sandbox", "auto")
+GRANTS = TaskGrants(servers=("sandboxed",), variables=("PLACE", "MISSING"))
+
+
 def server(policy: str = "auto", **env: str) -> dict[str, Any]:
     return {
         "name": "own",
@@ -235,7 +231,7 @@ async def test_line_57_a_servers_secrets_are_sealed_and_its_references_read_when
     secret = "s3cr3t-of-the-server-0123"
     model = stage.scenario([call("mcp__own__environment", name="TAKEN_TOKEN")], [say("done")])
     wanted = {"prompt": "go", "requested_model": model}
-    async with serving(stage, "--auto-allow") as service:
+    async with serving(stage, *SANDBOXED, grants=GRANTS) as service:
         row = await service.run(**wanted, mcp_servers=[server(OWN=secret, TAKEN_TOKEN="$PLACE")])
         assert row.status == "completed"
         # The server saw the value; the journal shows it as little as the literal one.
@@ -254,7 +250,7 @@ async def test_line_57_a_servers_secrets_are_sealed_and_its_references_read_when
 
 async def test_line_44_a_blocked_server_is_not_called_and_the_run_goes_on(stage: Stage) -> None:
     model = stage.scenario([call("mcp__own__die")], [say("done")])
-    async with serving(stage, "--auto-allow") as service:
+    async with serving(stage, *SANDBOXED, grants=GRANTS) as service:
         row = await service.run(prompt="go", requested_model=model, mcp_servers=[server("block")])
         assert row.status == "completed"
         blocked = await service.fact(row.run_id, PolicyToolBlocked)
@@ -276,7 +272,7 @@ async def test_line_44_a_call_of_a_blocked_server_is_blocked_also_if_it_could_no
 ) -> None:
     model = stage.scenario([call(f"mcp__own__{tool}", wrong=True)], [say("done")])
     blocking = server("block") | ({"command": command} if command else {})
-    async with serving(stage, "--auto-allow") as service:
+    async with serving(stage, *SANDBOXED, grants=GRANTS) as service:
         row = await service.run(prompt="go", requested_model=model, mcp_servers=[blocking])
         assert row.status == "completed"
         blocked = await service.fact(row.run_id, PolicyToolBlocked)
@@ -287,7 +283,7 @@ async def test_line_44_a_call_of_a_blocked_server_is_blocked_also_if_it_could_no
 
 async def test_line_45_a_gated_server_waits_before_it_is_called(stage: Stage) -> None:
     model = stage.scenario([call("mcp__own__add", a=1, b=2)], [say("done")])
-    async with serving(stage, "--auto-allow") as service:
+    async with serving(stage, *SANDBOXED, grants=GRANTS) as service:
         task = await service.create(
             prompt="go", requested_model=model, mcp_servers=[server("require_approval")]
         )

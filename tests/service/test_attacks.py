@@ -34,6 +34,11 @@ RUN_KIB = 20_000
 IDS = {"task_id": new_task_id(), "run_id": new_run_id()}
 
 
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    return ("--allow-mcp-servers", "remote")
+
+
 def named(route: Route) -> str:
     return f"{route.method} {route.path}"
 

@@ -219,14 +219,17 @@ async def test_line_65_a_credential_of_a_request_is_sent_and_in_no_event(
 
 
 async def test_a_picture_of_a_tool_is_one_artifact_that_the_call_s_end_names(
-    service: Service,
+    tmp_path: Path,
 ) -> None:
-    (service.stage.workspace / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     calls = [call("mcp__tiny__picture", "c1"), call("read_file", "c2", file_path="a.png")]
     tiny = {"name": "tiny", "command": sys.executable, "args": [mcp_servers.__file__, "stdio"]}
-    run = await service.started(service.stage.scenario(calls, [say("done")]), mcp_servers=[tiny])
-    await run.ended()
-    events = await run.events()
+    flags = ("--auto-allow", "--sandbox", "auto", "--allow-mcp-servers", "sandboxed")
+    async with serving(tmp_path, *flags) as service:
+        (service.stage.workspace / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+        model = service.stage.scenario(calls, [say("done")])
+        run = await service.started(model, mcp_servers=[tiny])
+        await run.ended()
+        events = await run.events()
     for call_id, summary in (
         ("c1", "[image/png, 9 bytes]"),
         ("c2", "Image a.png (image/png, 8 bytes)"),

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
 from batten.wiring.home import batten_home
 from batten.wiring.opener import SessionOpener
-from batten.wiring.spec import SessionSpec
+from batten.wiring.spec import ServerKind, SessionSpec, TaskGrants
 
 if TYPE_CHECKING:
     from batten.control.retention import RetentionPolicy
@@ -34,6 +34,8 @@ _PORT = 8765
 _RUNS = 16
 _MEMORY_MIB = 1024
 _STARTS_WITHIN_S = 15.0
+_KEYS = ("AUTH_API_KEYS", "RUNTIME_BEARER_TOKEN")
+"""Variables that open the service or its runtime."""
 _log = logging.getLogger("batten.http")
 
 
@@ -84,6 +86,7 @@ def serve_parser() -> Parser:
     )
     made.add_argument("--no-runtime", action="store_true", help="serve no `batten runtime`")
     _add_runs(made)
+    _add_grants(made)
     _add_retention(made)
     return made
 
@@ -119,6 +122,7 @@ def worker_parser() -> Parser:
         " `batten headless` sets what those runs may do.",
     )
     _add_runs(made)
+    _add_grants(made)
     made.add_argument("--leave-with-stdin", action="store_true", help="end when stdin is closed")
     made.add_argument(
         "--for-callers",
@@ -134,6 +138,57 @@ def _add_runs(made: Parser) -> None:
     )
 
 
+def _add_grants(made: Parser) -> None:
+    """What clients may name in their tasks beyond what any task may; each can be given again."""
+    made.add_argument(
+        "--allow-mcp-servers",
+        action="append",
+        default=[],
+        choices=get_args(ServerKind),
+        metavar="KIND",
+        help="tool servers that tasks may bring: `sandboxed` (programs, in the sandbox) or"
+        " `remote` (URLs, at public addresses); default: none",
+    )
+    made.add_argument(
+        "--allow-mcp-variable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a variable of the service that those servers may be given; default: none",
+    )
+    made.add_argument(
+        "--allow-task-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="tasks may name this directory and those below, and no others; default: all but"
+        " home directories, their hidden folders and the system's",
+    )
+
+
+def _grants(options: Namespace) -> TaskGrants:
+    """Raises `UsageError` for what would give tasks more than a service can mean."""
+    kinds: list[ServerKind] = options.allow_mcp_servers
+    for name in options.allow_mcp_variable:
+        if name in _KEYS:
+            raise UsageError(f"--allow-mcp-variable {name}: that is a key of the service itself")
+    return TaskGrants(
+        servers=tuple(kinds),
+        variables=tuple(options.allow_mcp_variable),
+        directories=tuple(options.allow_task_dir),
+    )
+
+
+def _grant_flags(options: Namespace) -> tuple[str, ...]:
+    """The flags of `_add_grants`, for a worker."""
+    given = (
+        ("--allow-mcp-servers", options.allow_mcp_servers),
+        ("--allow-mcp-variable", options.allow_mcp_variable),
+        ("--allow-task-dir", options.allow_task_dir),
+    )
+    return tuple(f"{flag}={value}" for flag, values in given for value in values)
+
+
 def run_worker(argv: list[str]) -> int:
     from batten.redact.redactor import Redactor
     from batten.serve.http.logs import log_to_stderr
@@ -144,7 +199,8 @@ def run_worker(argv: list[str]) -> int:
         if options.for_callers:
             return _fork_for_callers(options, environ)
         # A worker with a single run commits on its own thread: nothing else waits for it.
-        opener = SessionOpener(_base(rest, environ, worker_parser()), own_process=True)
+        base = _base(rest, environ, worker_parser(), _grants(options))
+        opener = SessionOpener(base, own_process=True)
         log = log_to_stderr(Redactor.from_environment(environ).text)
         try:
             return asyncio.run(_work(opener, options))
@@ -184,7 +240,8 @@ def run_serve(argv: list[str]) -> int:
                 " each `batten worker` its own --runs",
                 code="usage",
             )
-        return _serve(options, _base(rest, environ, serve_parser()), rest, environ)
+        base = _base(rest, environ, serve_parser(), _grants(options))
+        return _serve(options, base, rest, environ)
     except BattenError as error:
         return _refuse(error)
     except SystemExit as left:
@@ -212,7 +269,9 @@ def _policy(options: Namespace) -> "RetentionPolicy":
     )
 
 
-def _base(flags: Sequence[str], environ: Mapping[str, str], command: Parser) -> SessionSpec:
+def _base(
+    flags: Sequence[str], environ: Mapping[str, str], command: Parser, grants: TaskGrants
+) -> SessionSpec:
     """What runs of the service may do, as far as their clients do not ask for less."""
     redact_for_people.set(redacting(environ))
     options = parse_headless(flags, environ, "maestro", command)
@@ -220,7 +279,10 @@ def _base(flags: Sequence[str], environ: Mapping[str, str], command: Parser) -> 
         raise UsageError("--no-save: workers find the runs of a service in its journal only")
     if options.resume:
         raise UsageError("--resume: clients of a service name the session that they go on with")
-    return replace(headless_spec(options, environ), surface="hecate", notes=False)
+    if options.sandbox == "none" and "sandboxed" in grants.servers:
+        raise UsageError("--allow-mcp-servers sandboxed needs a sandbox; leave out --sandbox none")
+    spec = headless_spec(options, environ)
+    return replace(spec, surface="hecate", notes=False, tasks=grants)
 
 
 def _refuse(error: BattenError) -> int:
@@ -292,7 +354,9 @@ def _serve(
     callers = (*worker, "--for-callers")
     at_once = shares(worker_count(options.workers), options.runs, options.max_runs)
     staff = Staff(
-        commands=tuple((*worker, "--runs", str(runs), *flags) for runs in at_once),
+        commands=tuple(
+            (*worker, "--runs", str(runs), *_grant_flags(options), *flags) for runs in at_once
+        ),
         environ=environ,
         hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
         memory_mib=options.worker_memory,

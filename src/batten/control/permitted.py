@@ -11,10 +11,11 @@ from batten.agent.rules.verdict import Mode
 from batten.contract.errors import CallerError, Refused
 from batten.contract.facts import TaskCreated
 from batten.contract.facts.task import TaskServer
+from batten.control.directories import grants_of, unfit_to_write
 from batten.protocols.hecate.creation import named_source, reference_of
 from batten.tools.standing import git_line
 from batten.wiring.home import absolute
-from batten.wiring.spec import SessionSpec
+from batten.wiring.spec import ServerKind, SessionSpec, TaskGrants
 from batten.workspace.programs import is_below
 
 SOURCE = "task"
@@ -37,10 +38,20 @@ def check_task(task: TaskCreated, base: SessionSpec, mode: Callable[[], Mode]) -
             "sandbox_network",
             "the service allows no network; start it with --sandbox-network allow",
         )
-    _check_root(task, base)
+    check_reach(task, base)
     _check_read_only(task, base)
+
+
+def check_reach(task: TaskCreated, base: SessionSpec) -> None:
+    """Raises `CallerError` or `Refused` for a directory or a tool server that `base` does not let
+    the task have.
+
+    Checked again before each run: a link may lead elsewhere by then, and the service allow less.
+    """
+    _check_root(task, base)
     for server in _servers(task):
-        _check_server(server)
+        _check_granted(server, base.tasks)
+        _check_written_out(server)
 
 
 def rules_of(task: TaskCreated) -> tuple[Rule, ...]:
@@ -85,13 +96,18 @@ def _check_root(task: TaskCreated, base: SessionSpec) -> None:
     if task.sandbox_allowed_root is UNSET:
         return
     real = os.path.realpath(task.sandbox_allowed_root)
-    named = [named_source(task), *(absolute(path, base.cwd) for path in base.add_dirs)]
-    if not is_below(real, [os.path.realpath(path) for path in named if path]):
+    beside = [os.path.realpath(absolute(path, base.cwd)) for path in base.add_dirs]
+    granted = [*beside, *grants_of(base)]
+    own = [os.path.realpath(source)] if (source := named_source(task)) else []
+    is_granted = not base.tasks.directories or is_below(real, granted)
+    if not is_granted or not is_below(real, [*own, *beside]):
         raise _refused(
             "sandbox_allowed_root",
             f"{task.sandbox_allowed_root} is neither in the task's own directory nor in one that"
             " the service was started with by --add-dir",
         )
+    if why := unfit_to_write(real, base.environ, granted):
+        raise _refused("sandbox_allowed_root", f"{task.sandbox_allowed_root} {why}")
 
 
 def _check_read_only(task: TaskCreated, base: SessionSpec) -> None:
@@ -101,16 +117,32 @@ def _check_read_only(task: TaskCreated, base: SessionSpec) -> None:
         raise _wrong(
             "sandbox_read_only", "needs a sandbox, and the service was started with --sandbox none"
         )
-    for server in _servers(task):
-        if server.command is not UNSET:
-            raise _wrong(
-                f"mcp_servers[{server.name}]",
-                "is a program outside the sandbox, and sandbox_read_only allows no changes; leave"
-                " one of them out",
+
+
+_KINDS: dict[ServerKind, str] = {"sandboxed": "is a program", "remote": "is at a URL"}
+
+
+def _check_granted(server: TaskServer, grants: TaskGrants) -> None:
+    field = f"mcp_servers[{server.name}]"
+    kind: ServerKind = "remote" if server.command is UNSET else "sandboxed"
+    if kind not in grants.servers:
+        raise _refused(
+            field,
+            f"it {_KINDS[kind]}, and tasks of this service cannot bring such tool servers; the"
+            f" service can be started with --allow-mcp-servers {kind}",
+        )
+    named = server.env if server.headers is UNSET else server.headers
+    for value in ({} if named is UNSET else named).values():
+        variable = reference_of(value)
+        if variable and variable not in grants.variables:
+            raise _refused(
+                field,
+                f"${variable} is not among the variables that tasks may name; the service can be"
+                f" started with --allow-mcp-variable {variable}",
             )
 
 
-def _check_server(server: TaskServer) -> None:
+def _check_written_out(server: TaskServer) -> None:
     """Only a whole value of `env` or `headers` names a variable of the service."""
     values = [] if server.args is UNSET else list(server.args)
     values += [text for text in (server.command, server.url) if isinstance(text, str)]
@@ -150,8 +182,7 @@ def _resolved(server: str, value: str, environ: Mapping[str, str]) -> str:
             " does not set",
             code="mcp_variable_unset",
         )
-    # A value that looks like a reference itself must not be read as one.
-    return f"${{{name}}}" if "${" in environ[name] else environ[name]
+    return environ[name]
 
 
 def _servers(task: TaskCreated) -> list[TaskServer]:

@@ -13,6 +13,7 @@ from batten.contract.facts import RunQueued
 from batten.contract.facts.approval import panel_of
 from batten.contract.identity import TRACE_IDS, VARIABLES
 from batten.contract.tracing import identity_in
+from batten.control.permitted import check_reach
 from batten.control.reach import check_addresses
 from batten.control.specification import executed, resumed
 from batten.control.supervisor import BEAT_S
@@ -64,6 +65,7 @@ def specifying(opener: SessionOpener) -> Specify:
         task = await tasks.described(session)
         if task is None:
             return resumed(opener.base, row, session)
+        check_reach(task, opener.base)
         base = await _for_caller(opener.base, opener.journal, row)
         await check_addresses(task, opener.base.environ)
         await tasks.workspaces.provide(opener.journal, task, row)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from batten.agent.deps import RunDeps
 from batten.agent.rules.rule import Rule
 from batten.agent.settings import RunSettings
-from batten.contract.facts.task import TaskCreated, TaskServer
+from batten.contract.facts.task import TaskCreated
 from batten.control.kinds import call_of, only
 from batten.control.permitted import in_mode, rules_of
 from batten.control.permitted import resolved as resolved_server
@@ -89,9 +89,10 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
     `grants` are the rules that answers have stored for the session.
     """
     named = [] if task.mcp_servers is UNSET else task.mcp_servers
-    servers = dict(_server(resolved_server(server, base.environ)) for server in named)
+    servers = tuple(resolved_server(server, base.environ) for server in named)
     base = in_mode(base, task)
-    roots = () if task.sandbox_allowed_root is UNSET else (task.sandbox_allowed_root,)
+    root = task.sandbox_allowed_root
+    roots = () if root is UNSET else (os.path.realpath(root),)
     return replace(
         base,
         inherit=False,
@@ -113,7 +114,7 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
         read_only=task.sandbox_read_only,
         command_seconds=None if task.timeout_ms is UNSET else task.timeout_ms / 1000,
         add_dirs=roots or base.add_dirs,
-        mcp_servers={**base.mcp_servers, **servers},
+        confined_servers=servers,
     )
 
 
@@ -153,18 +154,6 @@ def least(ours: T | None, theirs: T | UnsetType) -> T | None:
     if theirs is UNSET:
         return ours
     return theirs if ours is None else min(ours, theirs)
-
-
-def _server(server: TaskServer) -> tuple[str, dict[str, Any]]:
-    """An entry of `mcpServers`."""
-    entry = {
-        "command": server.command,
-        "args": server.args,
-        "env": server.env,
-        "url": server.url,
-        "headers": server.headers,
-    }
-    return server.name, {name: value for name, value in entry.items() if value is not UNSET}
 
 
 _ACTIONS: dict[str, Literal["ask", "deny"]] = {"require_approval": "ask", "block": "deny"}

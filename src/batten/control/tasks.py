@@ -36,6 +36,7 @@ from batten.contract.ids import (
 )
 from batten.control.chosen_models import ChosenModels
 from batten.control.described_task import describe, described_in
+from batten.control.directories import grants_of
 from batten.control.fresh import FreshTasks
 from batten.control.gathering import Gathering
 from batten.control.permitted import check_task
@@ -97,7 +98,7 @@ class Tasks:
         self.lease_s = LEASE_S
         self.redactor = Redactor.from_environment(base.environ)
         self.identity = service_identity(base.environ, self.redactor)
-        self.workspaces = Workspaces(home, base.environ)
+        self.workspaces = Workspaces(home, base.environ, grants_of(base))
         self._home = home
         self._base = base
         self.gathering = gathering or Gathering()

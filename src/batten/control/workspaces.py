@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from batten.agent.halt import Halt
@@ -16,6 +16,7 @@ from batten.contract.envelope import decode
 from batten.contract.errors import BattenError, CallerError, NotFound, ProviderError, Refused
 from batten.contract.facts import RunCancelRequested, RunStarted, TaskCreated
 from batten.contract.ids import is_ulid
+from batten.control.directories import unfit_to_write
 from batten.journal.contract import Journal, RunRow
 from batten.protocols.hecate.creation import named_source, source_of
 from batten.session.history import prompts_of
@@ -36,9 +37,11 @@ _LEAVING_S = (0.01, 0.05, 0.2, 0.5, 1.0)
 class Workspaces:
     """The workspaces of one home."""
 
-    def __init__(self, home: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, home: str, environ: Mapping[str, str], granted: Sequence[str] = ()) -> None:
+        """`granted`: the only directories that tasks may name, if there are any."""
         self._home = os.path.realpath(home)
         self._environ = environ
+        self._granted = granted
         self._guarded = [self._home, os.path.realpath(config_folder(environ))]
         self._trees = Worktrees(os.path.join(home, "worktrees"), environ)
 
@@ -82,7 +85,20 @@ class Workspaces:
                 f"{named} belongs to Batten, whose state and settings no run may change",
                 code="workspace_invalid",
             )
+        if not self._is_workspace(real):
+            self._check_granted(task, named, real)
         return real
+
+    def _check_granted(self, task: TaskCreated, named: str, real: str) -> None:
+        if self._granted and not is_below(real, self._granted):
+            raise CallerError(
+                f"{named} is in none of the directories that tasks of this service may use:"
+                f" {', '.join(self._granted)} (--allow-task-dir)",
+                code="workspace_invalid",
+            )
+        in_place = task.workspace_mode == "in_place"
+        if in_place and (why := unfit_to_write(real, self._environ, self._granted)):
+            raise CallerError(f"{named} {why}", code="workspace_invalid")
 
     def _is_workspace(self, real: str) -> bool:
         """Whether a directory is the workspace of a run, or in one."""
@@ -106,6 +122,14 @@ class Workspaces:
         Raises `BattenError` if it cannot be made, and `Halt` if the run is cancelled meanwhile.
         A worktree is made when its session is opened.
         """
+        if row.workspace_mode == "in_place" and os.path.realpath(row.workspace_path) != (
+            row.workspace_path
+        ):
+            raise Refused(
+                f"{row.workspace_path} has become a link since the run was queued; name the"
+                " directory itself in a new task",
+                code="workspace_violation",
+            )
         if row.workspace_mode == "worktree" or os.path.isdir(row.workspace_path):
             return
         if row.workspace_mode == "in_place":

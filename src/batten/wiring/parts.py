@@ -207,13 +207,13 @@ class SessionParts:
     def _configured_secrets(self) -> set[str]:
         """Literal secrets in the entries of tool servers and hooks."""
         handlers = [handler for hook in self._found.hooks for handler in hook.handlers]
-        servers = self._mcp_servers()
-        if not handlers and not servers:
+        servers, confined = self._mcp_servers(), self._spec.confined_servers
+        if not handlers and not servers and not confined:
             return set()
         from batten.wiring.platform_server import without_ids
 
         entries = map(without_ids, servers.values())
-        return configured_values([*entries, *map(to_builtins, handlers)])
+        return configured_values([*entries, *map(to_builtins, (*handlers, *confined))])
 
     def check_rules(self, lent: Iterable[str] = ()) -> None:
         """Raises `CallerError` for a rule about a tool that is neither ours nor `lent`."""
@@ -390,16 +390,26 @@ class SessionParts:
     async def _connect_servers(self, workspace: str, redactor: Redactor) -> None:
         """Connect tool servers. A server that does not answer causes a warning, and is left out."""
         spec, servers = self._spec, self._mcp_servers()
-        if not servers:
+        if not servers and not spec.confined_servers:
             return
         from batten.tools.mcp import MOST_TOOLS, McpServers
+        from batten.tools.mcp_config import confined_config
 
+        for server in spec.confined_servers:
+            if server.name in servers:
+                raise CallerError(
+                    f"mcp_servers[{server.name}] has the name of a tool server of the service; give"
+                    " it another one",
+                    code="config",
+                )
         self._servers = await McpServers.connect(
             {"mcpServers": servers},
             self._environ,
             cwd=workspace,
             redact=redactor.text,
             elicits=spec.elicits,
+            confined=[confined_config(one, workspace) for one in spec.confined_servers],
+            sandbox=self.keeper.twin() if spec.confined_servers else None,
         )
         for state in self._servers.states():
             if state["status"] == "failed":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
     from batten.contract.facts import Fact
+    from batten.contract.facts.task import TaskServer
     from batten.journal.contract import Lease
     from batten.settings.contract import Settings
     from batten.tools.contract import Tool
@@ -22,10 +23,25 @@ if TYPE_CHECKING:
     Convene = Callable[["SessionSpec", RunDeps, RunSettings, Settings], Panels]
 
 Part = Literal["hooks", "skills", "mcp", "plugins"]
+ServerKind = Literal["sandboxed", "remote"]
+"""Tool servers of tasks: programs in the sandbox, and URLs at public addresses."""
 
 
 def _silent(text: str) -> None:
     """Drop the warning."""
+
+
+class TaskGrants(Struct, frozen=True, kw_only=True):
+    """What the clients of a service may name in their tasks."""
+
+    servers: tuple[ServerKind, ...] = ()
+    """The kinds of tool servers that tasks may bring."""
+    variables: tuple[str, ...] = ()
+    """Variables of the service that those servers may be given."""
+    directories: tuple[str, ...] = ()
+    """The only directories that tasks may name, and what is below them; without any, all but those
+    whose files other programs of the user execute or believe.
+    """
 
 
 class SessionSpec(Struct, frozen=True, kw_only=True):
@@ -161,6 +177,12 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """Tool servers by name, as `mcpServers` spells them."""
     client_servers: dict[str, Any] = field(default_factory=dict[str, Any])
     """Tool servers that the client brings; `mcp_servers` overrides them."""
+    confined_servers: "tuple[TaskServer, ...]" = ()
+    """Tool servers of a client that may not act as the user: their programs run in the sandbox, and
+    their URLs must be public. None may have the name of another server.
+    """
+    tasks: TaskGrants = TaskGrants()
+    """What the tasks of a service may name."""
     plugin_dirs: tuple[str, ...] = ()
     adapt: "Callable[[Settings], Settings] | None" = None
     """Translates foreign names in settings files into ours."""

@@ -243,6 +243,7 @@ def agent_base(spec: SessionSpec, workspace: str, models: tuple[str, ...]) -> Se
         without=frozenset(("hooks", "skills", "mcp", "plugins")),
         mcp_servers={},
         client_servers={},
+        confined_servers=(),
         plugin_dirs=(),
     )
 
