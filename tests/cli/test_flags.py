@@ -301,6 +301,25 @@ def test_a_worker_that_would_execute_nothing_is_refused(shell: Shell, command: s
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--allow-mcp-servers", "all"], "invalid choice: 'all'"),
+        (["--allow-mcp-servers", "sandboxed", "--sandbox", "none"], "needs a sandbox"),
+        (["--allow-mcp-variable", "AUTH_API_KEYS"], "that is a key of the service itself"),
+        (["--allow-mcp-variable", "$PLACE"], "'$PLACE' is no name of a variable"),
+        (["--allow-task-dir", ""], "'' is not a directory that is there"),
+        (["--allow-task-dir", "no/such"], "'no/such' is not a directory that is there"),
+    ],
+)
+def test_a_service_grants_its_tasks_only_what_it_can_mean(
+    shell: Shell, command: str, flags: list[str], words: str
+) -> None:
+    said = shell(command, *flags)
+    assert (said.code, words in said.err) == (64, True), said.err
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize("flags", [["--no-save"], ["--resume", "last"]])
 def test_a_service_keeps_its_runs_and_goes_on_with_none_by_itself(
     shell: Shell, command: str, flags: list[str]

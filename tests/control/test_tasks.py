@@ -14,6 +14,7 @@ from batten.control.layers import LayersOfWorkspaces
 from batten.control.tasks import Tasks
 from batten.journal.contract import SessionRow
 from batten.journal.workers import this_worker
+from batten.wiring.spec import TaskGrants
 from tests.control.given import Place, called, said
 
 
@@ -233,7 +234,9 @@ async def test_a_run_that_cannot_be_opened_ends_with_the_reason(place: Place) ->
     assert str(place.workspace) in last.message
 
 
-async def test_literals_of_tool_servers_are_stored_encrypted(place: Place, tmp_path: Path) -> None:
+async def test_literals_of_tool_servers_are_stored_encrypted(tmp_path: Path) -> None:
+    grants = TaskGrants(servers=("sandboxed",), variables=("NOTES_KEY",))
+    place = Place(tmp_path, tasks=grants)
     server = TaskServer(
         name="notes",
         approval_policy="auto",
@@ -251,6 +254,7 @@ async def test_literals_of_tool_servers_are_stored_encrypted(place: Place, tmp_p
     )
     assert b"a-very-private-value" not in stored
     assert b"$NOTES_KEY" in stored
+    place.opener.close()
 
 
 async def test_a_worker_leaves_the_run_of_a_faster_one_alone(place: Place) -> None:

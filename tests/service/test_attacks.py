@@ -34,11 +34,6 @@ RUN_KIB = 20_000
 IDS = {"task_id": new_task_id(), "run_id": new_run_id()}
 
 
-@pytest.fixture(scope="module")
-def flags() -> tuple[str, ...]:
-    return ("--allow-mcp-servers", "remote")
-
-
 def named(route: Route) -> str:
     return f"{route.method} {route.path}"
 
@@ -67,7 +62,9 @@ def check_tells_nothing(service: Service, answer: Answer) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
     async with serving(
-        tmp_path_factory.mktemp("service"), environ={"PLANTED_API_KEY": SECRET}
+        tmp_path_factory.mktemp("service"),
+        *("--allow-mcp-servers", "remote"),
+        environ={"PLANTED_API_KEY": SECRET},
     ) as running:
         yield running
 

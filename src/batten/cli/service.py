@@ -21,7 +21,7 @@ from batten.contract.errors import BattenError, CallerError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
-from batten.wiring.home import batten_home
+from batten.wiring.home import absolute, batten_home
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import ServerKind, SessionSpec, TaskGrants
 
@@ -170,8 +170,13 @@ def _grants(options: Namespace) -> TaskGrants:
     """Raises `UsageError` for what would give tasks more than a service can mean."""
     kinds: list[ServerKind] = options.allow_mcp_servers
     for name in options.allow_mcp_variable:
+        if not name.isidentifier() or not name.isascii():
+            raise UsageError(f"--allow-mcp-variable {name!r} is no name of a variable")
         if name in _KEYS:
             raise UsageError(f"--allow-mcp-variable {name}: that is a key of the service itself")
+    for path in options.allow_task_dir:
+        if not path or not os.path.isdir(absolute(path, current_directory())):
+            raise UsageError(f"--allow-task-dir {path!r} is not a directory that is there")
     return TaskGrants(
         servers=tuple(kinds),
         variables=tuple(options.allow_mcp_variable),
