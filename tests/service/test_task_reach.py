@@ -12,6 +12,7 @@ from batten.serve.http.keys import KeyStore
 from tests.agent.stage import Stage, call, end, say
 from tests.serve.http.wire import Answer, clients
 from tests.service.serving import Json, Run, Service
+from tests.service.test_patches import upload
 from tests.tools.test_mcp import SERVERS
 from tests.workspace.keepers import CONFINED
 
@@ -207,6 +208,31 @@ async def test_a_service_may_name_the_only_directories_of_its_tasks(tmp_path: Pa
             elsewhere = {"working_directory": str(tmp_path / "elsewhere"), "workspace_mode": mode}
             status, message = await service.refused(**elsewhere)
             assert (status, "in none of the directories" in message) == (400, True)
+
+
+async def test_an_old_run_in_a_home_opens_no_way_to_write_there(tmp_path: Path) -> None:
+    home = tmp_path / "user"
+    (home / ".config/fish").mkdir(parents=True)
+    (home / "work").mkdir()
+    for name in (".config/fish/config.fish", "notes", "work/notes"):
+        (home / name).write_text("one\n")
+    environ = {"HOME": str(home)}
+    async with operated(tmp_path, "--allow-task-dir", str(home), environ=environ) as service:
+        model = service.stage.scenario([say("done"), end()])
+        run = await service.started(model, working_directory=str(home))
+        assert (await run.ended())["status"] == "completed"
+        await service.stop()
+        await service.start("--auto-allow", "--no-runtime")
+        for name, code in ((".config/fish/config.fish", 400), ("notes", 400), ("work/notes", 201)):
+            answer = await upload(service, run, name, "one", "two")
+            assert answer.status == code, answer.body
+            assert code == 201 or answer.error["code"] == "path_refused"
+        again: Json = await service.post(f"{run.path}/continue", {"prompt": "more"})
+        ended = await Run(service, run.task_id, again["id"]).ended()
+        assert (ended["status"], "holds the home directory" in ended["last_error"]) == (
+            "failed",
+            True,
+        )
 
 
 @pytest.mark.parametrize("spelling", ["mcpServers", "mcp_servers"])

@@ -1,6 +1,7 @@
 """Artifacts for clients: create, find, list, pin and delete them; sealed ones are never given."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -173,6 +174,9 @@ class Artifacts:
         """A client's patch as the exact change of its file, sealed, and what describes it."""
         path = str(asked.metadata["target_path"])
         exact = await self._patches.exact_body(run, path, asked.body_base64)
+        real = os.path.realpath(os.path.join(run.workspace_path, exact.path))
+        if why := self._tasks.workspaces.unfit(os.path.dirname(real)):
+            raise CallerError(f"{path} is in a directory that {why}", code="path_refused")
         sealed_fact, sealed = sealed_artifact(
             self._journal,
             self._tasks.seal_key(),

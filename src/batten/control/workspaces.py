@@ -96,9 +96,13 @@ class Workspaces:
                 f" {', '.join(self._granted)} (--allow-task-dir)",
                 code="workspace_invalid",
             )
-        in_place = task.workspace_mode == "in_place"
-        if in_place and (why := unfit_to_write(real, self._environ, self._granted)):
+        if task.workspace_mode == "in_place" and (why := self.unfit(real)):
             raise CallerError(f"{named} {why}", code="workspace_invalid")
+
+    def unfit(self, real: str) -> str:
+        """Why no client may have files written in a directory; see `unfit_to_write`."""
+        ours = [os.path.join(self._home, name) for name in (FOLDER, "worktrees")]
+        return unfit_to_write(real, self._environ, (*self._granted, *ours))
 
     def _is_workspace(self, real: str) -> bool:
         """Whether a directory is the workspace of a run, or in one."""
@@ -122,14 +126,8 @@ class Workspaces:
         Raises `BattenError` if it cannot be made, and `Halt` if the run is cancelled meanwhile.
         A worktree is made when its session is opened.
         """
-        if row.workspace_mode == "in_place" and os.path.realpath(row.workspace_path) != (
-            row.workspace_path
-        ):
-            raise Refused(
-                f"{row.workspace_path} has become a link since the run was queued; name the"
-                " directory itself in a new task",
-                code="workspace_violation",
-            )
+        if row.workspace_mode == "in_place":
+            self._check_again(row.workspace_path)
         if row.workspace_mode == "worktree" or os.path.isdir(row.workspace_path):
             return
         if row.workspace_mode == "in_place":
@@ -155,6 +153,17 @@ class Workspaces:
             raise ProviderError(
                 f"the workspace could not be made: {error}", code="workspace_failed"
             ) from error
+
+    def _check_again(self, path: str) -> None:
+        """A command may have put a link there, and the service may allow less than it did."""
+        if os.path.realpath(path) != path:
+            raise Refused(
+                f"{path} has become a link since the run was queued; name the directory itself in"
+                " a new task",
+                code="workspace_violation",
+            )
+        if why := self.unfit(path):
+            raise Refused(f"{path} {why}", code="workspace_violation")
 
     async def _make(self, task: TaskCreated, path: str) -> None:
         """Beside its place first, so that what stands there is always whole."""
