@@ -339,7 +339,10 @@ export interface CreateTask {
   file_content?: string;
   /** `write` (the default) replaces the file, `append` adds to its end. */
   file_operation?: "" | "append" | "write";
-  /** The absolute path of the directory to work in or to copy. */
+  /**
+   * The absolute path of the directory to work in or to copy. To work in, no home directory and
+   * none of its hidden folders.
+   */
   working_directory?: string;
   /** The absolute path of a repository, if `working_directory` is not given. */
   repo?: string;
@@ -752,22 +755,25 @@ export interface Manifest {
   metadata: Record<string, string>;
 }
 
-/** A tool server that the agent of a task may use: either `command` or `url` is given. */
+/**
+ * A tool server that the agent of a task may use: either `command` or `url` is given. Refused
+ * unless the service allows tasks to bring such servers (`--allow-mcp-servers`).
+ */
 export interface McpServer {
   /**
    * Unique in the task; its tools are named `mcp__NAME__TOOL`. Up to 32 letters, digits, hyphens
    * and single underscores.
    */
   name: string;
-  /** The program to start; it speaks MCP on standard input and output. */
+  /** The program to start in the sandbox; it speaks MCP on standard input and output. */
   command?: string;
   args?: Array<string>;
   /**
-   * Variables for the program. `$NAME` takes the value of a variable of the service; any other
-   * value is stored encrypted and shown as `[redacted]`.
+   * Variables for the program. `$NAME` takes the value of a variable that the service lists for
+   * tool servers; any other value is stored encrypted and shown as `[redacted]`.
    */
   env?: Record<string, string>;
-  /** The address of a remote server. */
+  /** The URL of a remote server, at a public address. */
   url?: string;
   /** Headers for the remote server, with values as in `env`. */
   headers?: Record<string, string>;

@@ -76,38 +76,28 @@ async def test_no_program_of_a_task_is_run_unless_the_service_allows_it(tmp_path
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    "server",
-    [
-        program(env={"X": "$AUTH_API_KEYS"}),
-        program(env={"X": "${AUTH_API_KEYS}"}),
-        program(env={"X": "$SERVICE_DSN"}),
-        program(env={"X": "$HOME"}),
-        {"name": "far", "url": "https://tools.example/", "headers": {"X": "$AUTH_API_KEYS"}},
-        {"name": "far", "url": "https://tools.example/", "headers": {"X": "$NOT_SET"}},
-    ],
-    ids=str,
-)
-async def test_no_variable_is_given_to_a_tool_server_that_is_not_listed(
-    server: Json, tmp_path: Path
-) -> None:
+async def test_no_variable_is_given_to_a_tool_server_that_is_not_listed(tmp_path: Path) -> None:
     flags = (*SANDBOXED, "--allow-mcp-servers", "remote", "--allow-mcp-variable", "PLACE")
+    far = {"name": "far", "url": "https://tools.example/"}
+    servers = [program(env={"X": value}) for value in ("$AUTH_API_KEYS", "${SERVICE_DSN}", "$HOME")]
+    servers += [{**far, "headers": {"X": value}} for value in ("$AUTH_API_KEYS", "$NOT_SET")]
     async with operated(tmp_path, *flags) as service:
-        status, message = await service.refused(mcp_servers=[server])
-    assert (status, "--allow-mcp-variable" in message) == (403, True)
-    assert SERVICE_KEY not in message
+        for server in servers:
+            status, message = await service.refused(mcp_servers=[server])
+            assert (status, "--allow-mcp-variable" in message) == (403, True), server
+            assert SERVICE_KEY not in message
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("args", ["${AUTH_API_KEYS}"]), ("command", "${SHELL}"), ("env", {"X": "a${AUTH_API_KEYS}"})],
-)
-async def test_nothing_is_expanded_in_what_starts_a_program(
-    field: str, value: Any, tmp_path: Path
-) -> None:
+async def test_nothing_is_expanded_in_what_starts_a_program(tmp_path: Path) -> None:
+    fields: list[Json] = [
+        {"args": ["${AUTH_API_KEYS}"]},
+        {"command": "${SHELL}"},
+        {"env": {"X": "a${AUTH_API_KEYS}"}},
+    ]
     async with operated(tmp_path, *SANDBOXED) as service:
-        status, message = await service.refused(mcp_servers=[{**program(), field: value}])
-    assert (status, "write $NAME" in message) == (400, True)
+        for field in fields:
+            status, message = await service.refused(mcp_servers=[program() | field])
+            assert (status, "write $NAME" in message) == (400, True), field
 
 
 @pytest.mark.parametrize("layer", CONFINED)

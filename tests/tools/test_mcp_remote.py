@@ -1,4 +1,4 @@
-"""Tool servers of tasks at a URL: only the address that was checked is ever connected to."""
+"""Tool servers at a URL: those of tasks are connected to at the address that was checked only."""
 
 import asyncio
 import json
@@ -131,17 +131,18 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]
 
 @asynccontextmanager
 async def connected(
-    url: str, transport: Transport = "http", *, allow: str = PUBLIC
+    url: str, transport: Transport = "http", *, allow: str = PUBLIC, is_confined: bool = True
 ) -> AsyncGenerator[dict[str, Any]]:
-    """The state of a task's server at this URL."""
+    """The state of a server at this URL: of a task, or of the user's own settings."""
     config = ServerConfig(name="far", transport=transport, url=url, timeout_s=10)
+    own = {"far": {"type": transport, "url": url, "timeout": 10}}
     async with asyncio.timeout(30):
         servers = await McpServers.connect(
-            {"mcpServers": {}},
+            {"mcpServers": {} if is_confined else own},
             {**os.environ, "BATTEN_HTTP_ALLOW": allow},
             cwd="/",
             redact=str,
-            confined=[config],
+            confined=[config] if is_confined else [],
             sandbox=Keeper("/", Policy()),
         )
         try:
@@ -191,6 +192,15 @@ async def test_every_spelling_of_a_private_address_is_refused(
     assert both[1].asked == []
 
 
+async def test_the_user_s_own_settings_may_name_this_machine(
+    both: tuple[Listener, Listener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolving(monkeypatch, [PRIVATE])
+    url = f"http://tools.internal:{both[1].port}/mcp"
+    async with connected(url, is_confined=False) as state:
+        assert state["status"] == "connected"
+
+
 async def test_an_address_that_nobody_answers_at_does_not_hide_the_next(
     both: tuple[Listener, Listener], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,22 +211,26 @@ async def test_an_address_that_nobody_answers_at_does_not_hide_the_next(
         assert state["status"] == "connected"
 
 
+@pytest.mark.parametrize("is_confined", [True, False])
 async def test_a_redirect_to_another_place_is_not_followed(
-    both: tuple[Listener, Listener], monkeypatch: pytest.MonkeyPatch
+    is_confined: bool, both: tuple[Listener, Listener]
 ) -> None:
     public, private = both
     public.moved_to = f"http://{PRIVATE}:{private.port}/mcp"
-    async with connected(f"http://{PUBLIC}:{public.port}/mcp") as state:
+    url = f"http://{PUBLIC}:{public.port}/mcp"
+    async with connected(url, is_confined=is_confined) as state:
         assert state["status"] == "failed"
     assert ("tools/list" in public.asked, private.asked) == (True, [])
 
 
+@pytest.mark.parametrize("is_confined", [True, False])
 async def test_an_endpoint_event_that_names_another_place_is_not_followed(
-    both: tuple[Listener, Listener],
+    is_confined: bool, both: tuple[Listener, Listener]
 ) -> None:
     public, private = both
     public.moved_to = f"http://{PRIVATE}:{private.port}/messages"
-    async with connected(f"http://{PUBLIC}:{public.port}/sse", "sse") as state:
+    url = f"http://{PUBLIC}:{public.port}/sse"
+    async with connected(url, "sse", is_confined=is_confined) as state:
         assert state["status"] == "failed"
     assert (public.asked, private.asked) == (["/sse"], [])
 

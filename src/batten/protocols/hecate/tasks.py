@@ -29,7 +29,8 @@ _Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
 
 
 class McpServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool server that the agent of a task may use: either `command` or `url` is given."""
+    """A tool server that the agent of a task may use: either `command` or `url` is given. Refused
+    unless the service allows tasks to bring such servers (`--allow-mcp-servers`)."""
 
     name: Annotated[
         str,
@@ -42,13 +43,13 @@ class McpServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unique in the task; its tools are named `mcp__NAME__TOOL`. Up to 32 letters, digits, hyphens
     and single underscores."""
     command: Line = ""
-    """The program to start; it speaks MCP on standard input and output."""
+    """The program to start in the sandbox; it speaks MCP on standard input and output."""
     args: Annotated[list[Line], Meta(max_length=200)] = []
     env: _Variables = {}
-    """Variables for the program. `$NAME` takes the value of a variable of the service; any other
-    value is stored encrypted and shown as `[redacted]`."""
+    """Variables for the program. `$NAME` takes the value of a variable that the service lists for
+    tool servers; any other value is stored encrypted and shown as `[redacted]`."""
     url: Line = ""
-    """The address of a remote server."""
+    """The URL of a remote server, at a public address."""
     headers: _Variables = {}
     """Headers for the remote server, with values as in `env`."""
     approval_policy: ApprovalPolicy = "auto"
@@ -80,7 +81,8 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     file_operation: Literal["", "write", "append"] = ""
     """`write` (the default) replaces the file, `append` adds to its end."""
     working_directory: Line = ""
-    """The absolute path of the directory to work in or to copy."""
+    """The absolute path of the directory to work in or to copy. To work in, no home directory and
+    none of its hidden folders."""
     repo: Line = ""
     """The absolute path of a repository, if `working_directory` is not given."""
     base_branch: Line = ""
