@@ -190,6 +190,8 @@ ROUTES = (
     row("GET", "/toy/follow", follow, streams=True),
     row("GET", "/toy/flood", flood, streams=True),
     row("GET", "/open", echo, scope="public"),
+    row("POST", "/open", echo, scope="public"),
+    row("GET", "/page", echo, is_page=True),
 )
 OTHER = (row("GET", "/other/fail/{how}", fail),)
 

@@ -28,7 +28,7 @@ from batten.serve.http.bodies import (
 )
 from batten.serve.http.deadlines import Deadlines, Late
 from batten.serve.http.errors import HttpError, problem
-from batten.serve.http.guard import check_repeated
+from batten.serve.http.guard import check_host, check_repeated
 from batten.serve.http.limits import Limits, RateLimit
 from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
@@ -223,6 +223,7 @@ class App:
         headers = request.headers
         if request.repeated:
             check_repeated(request.repeated)
+        check_host(request)
         if self._active > self.limits.max_requests:
             most = self.limits.max_requests
             raise HttpError("overloaded", f"the server works on {most} requests, its limit")
@@ -237,6 +238,8 @@ class App:
             return Reply(status=204, headers=(("allow", self._allowed(exchange)),))
         exchange.row = row
         route = row.route
+        if door.guard is not None and not exchange.also:
+            door.guard.check_site(headers, route)
         principal = exchange.principal = self._admit(exchange, row)
         if params:
             exchange.params = dict(zip(row.names, params, strict=True))

@@ -11,7 +11,7 @@ from batten.serve.http.wire import (
     chunk,
     has_body,
     head,
-    path_and_query,
+    read_target,
 )
 
 _COPIED = 1 << 14
@@ -75,7 +75,7 @@ class Request:
 
     __slots__ = (
         *("_is_broken", "_is_chunked", "_is_gone", "_is_stalled", "_is_taken", "_left", "_pieces"),
-        *("_waiting", "_way"),
+        *("_waiting", "_way", "authority"),
         *("headers", "is_answered", "is_begun", "is_complete", "is_kept", "length", "method"),
         *("path", "query", "raw_path", "repeated", "size", "unread", "version", "waits_to_send"),
     )
@@ -92,7 +92,7 @@ class Request:
     ) -> None:
         """Raises `ValueError` for a head that cannot be answered."""
         self.method = method
-        self.path, self.raw_path, self.query = path_and_query(target)
+        self.path, self.raw_path, self.query, self.authority = read_target(target)
         self.version = version
         self.headers = named = dict(headers)
         """Lower-case names; of a repeated header, the last value."""
