@@ -21,7 +21,7 @@ import httptools
 
 from batten.serve.http.limits import Limits
 from batten.serve.http.request import BodyStalled, ClientGone, Request, Respond
-from batten.serve.http.wire import Header, head
+from batten.serve.http.wire import ALONE, ALWAYS, UNSTORED, Header, head
 
 _MOST_HEADERS = 100
 _MOST_UNREAD = 1 << 18
@@ -389,7 +389,8 @@ class Connection(asyncio.Protocol):
         ]
         if self._refused == 405:
             headers.append((b"allow", _METHODS))
-        self.transport.write(head(self._refused, headers, more + self.owner.date) + body)
+        more += ALWAYS + UNSTORED + ALONE + self.owner.date
+        self.transport.write(head(self._refused, headers, more) + body)
 
     async def _linger(self) -> None:
         """Close our side, and drop what the client still sends, up to a bound.
@@ -460,6 +461,10 @@ class Connection(asyncio.Protocol):
     @property
     def date(self) -> bytes:
         return self.owner.date
+
+    @property
+    def is_tls(self) -> bool:
+        return self.owner.is_tls
 
     def read_on(self) -> None:
         """Read again if there is room by now."""

@@ -19,6 +19,7 @@ _AUTHORITY = re.compile(
 _LAST_PORT = 65535
 _PORTS = {"http": 80, "https": 443}
 """Browsers leave them out of an `Origin`."""
+TLS_ALONE = (b"strict-transport-security", b"max-age=31536000")
 _OWN_SITES = frozenset((b"same-origin", b"none"))
 """Of `Sec-Fetch-Site`: a page of this server, or a person who typed the address."""
 
@@ -55,6 +56,17 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def wants_tls_alone(host: bytes) -> bool:
+    """Whether browsers are told to come by TLS only. They would do so at all ports of the host: as
+    `localhost` that is every program of this machine.
+    """
+    try:
+        return not is_loopback(read_authority(host)[0])
+    except ValueError:
+        return False
 
 
 def check_host(request: Request) -> None:

@@ -5,8 +5,11 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from batten.serve.http.wire import (
+    ALONE,
+    ALWAYS,
     CONTINUE,
     LAST_CHUNK,
+    UNSTORED,
     Header,
     chunk,
     has_body,
@@ -47,6 +50,9 @@ class Way(Protocol):
     transport: asyncio.Transport
     peer: Any
     is_lost: bool
+
+    @property
+    def is_tls(self) -> bool: ...
 
     @property
     def is_ending(self) -> bool:
@@ -133,6 +139,10 @@ class Request:
         """The client's address; empty on a Unix socket."""
         peer = self._way.peer
         return str(peer[0]) if peer else ""
+
+    @property
+    def is_tls(self) -> bool:
+        return self._way.is_tls
 
     # The connection tells what arrives.
 
@@ -262,16 +272,21 @@ class Request:
     def _head(self, status: int, headers: Sequence[Header], more: bytes) -> bytes:
         """The head of the answer, with what becomes of the connection."""
         way = self._way
+        is_closing, unstored, alone = False, UNSTORED, ALONE
         for name, value in headers:
-            if name == b"connection" and value == b"close":
-                self.is_kept = False
-                break
-        else:
-            if not self.is_kept or way.is_ending or self._is_held:
-                self.is_kept = False
-                headers = [header for header in headers if header[0] != b"connection"]
-                more += _CLOSE
-        made = head(status, headers, more + way.date)
+            if name == b"cache-control":
+                unstored = b""
+            elif name == b"content-security-policy":
+                alone = b""
+            elif name == b"connection" and value == b"close":
+                is_closing = True
+        if is_closing:
+            self.is_kept = False
+        elif not self.is_kept or way.is_ending or self._is_held:
+            self.is_kept = False
+            headers = [header for header in headers if header[0] != b"connection"]
+            more += _CLOSE
+        made = head(status, headers, b"%b%b%b%b%b" % (more, ALWAYS, unstored, alone, way.date))
         self.is_begun = True
         return made
 

@@ -13,6 +13,14 @@ _STATUS_LINES = {
 }
 _TARGET = re.compile(rb"(?i:https?)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?")
 """An absolute form: its authority, its path and its query."""
+ALWAYS = b"x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
+"""Lines of every answer: browsers take it for nothing but what its type says, and tell no other
+site where they have been.
+"""
+UNSTORED = b"cache-control: no-store\r\n"
+"""For answers that do not say how they may be kept."""
+ALONE = b"content-security-policy: default-src 'none'; frame-ancestors 'none'\r\n"
+"""For answers that are no pages: shown by a browser, they load nothing and stand in no frame."""
 _BODILESS = frozenset((204, 304))
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
