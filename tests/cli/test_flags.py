@@ -275,7 +275,7 @@ def test_the_version_is_told(shell: Shell, flag: str) -> None:
         ("apply", "RUN"),
         ("reject", "RUN"),
         ("answer", "REQUEST, {allow,deny}"),
-        ("keys", "{create,list,revoke}"),
+        ("keys", "{create,list,revoke,rotate}"),
         ("sinks", "{list,dead,log,replay,drop,run}"),
     ],
 )

@@ -41,7 +41,7 @@ COMMANDS = {
     "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
-    "keys": "make, list and revoke API keys of the service",
+    "keys": "make, list, rotate and revoke API keys of the service",
     "sinks": "receivers of what happens: bus, webhooks, traces",
     "smoke": "send one event to the event bus and read it back",
     "audit": "who did what: keys, runs, answers, removals",

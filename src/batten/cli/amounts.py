@@ -36,6 +36,24 @@ def until(text: str) -> str:
     return _instant(text, is_end=True)
 
 
+def ahead(text: str) -> str:
+    """A time to come, as it is stored: so long from now, or a day or time; a day means its end."""
+    given = text.strip()
+    now = datetime.now(UTC)
+    if _DURATION.fullmatch(given):
+        try:
+            at = stored(now + duration(given))
+        except OverflowError:
+            raise argparse.ArgumentTypeError(f"{text!r} is too far ahead") from None
+    else:
+        at = _instant(given, is_end=True)
+    if at <= stored(now):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is over already: write 90d or 12h for so long from now, or a day to come"
+        )
+    return at
+
+
 def size(text: str) -> int:
     """A number of bytes; `K`, `M`, `G` and `T` are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from batten.cli import load
-from batten.cli.amounts import age, since, size, until
+from batten.cli.amounts import age, ahead, duration, since, size, until
 from batten.cli.arguments import add_color, at_least_0, seconds, sequence
 from batten.cli.decide_flags import add_decide
 from batten.cli.parsing import Parser, UsageError, add_debugging, add_server, place
@@ -320,14 +320,30 @@ def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
     keys = command(
         "keys",
         "keys.manage_keys",
-        "Make, list or revoke API keys of the service. A new key is printed last, and only once.",
+        "Make, list, rotate or revoke API keys of the service. A new key is printed last, and only"
+        " once.",
     )
-    _add_choice(keys, "action", "create", "list", "revoke")
-    keys.add_argument("name", nargs="?", metavar="NAME", help="who uses it; revoke: or its id")
+    _add_choice(keys, "action", "create", "list", "revoke", "rotate")
+    keys.add_argument(
+        "name", nargs="?", metavar="NAME", help="who uses it; revoke and rotate: or its id"
+    )
     keys.add_argument(
         "--scope",
         choices=("viewer", "operator", "admin"),
         help="what it may do: look; also start, steer and delete; also configure (operator)",
+    )
+    keys.add_argument(
+        "--expires",
+        type=ahead,
+        metavar="WHEN",
+        help="create and rotate: refuse it from then on: 90d, 2027-01-31; default: never, or as"
+        " long as the one before",
+    )
+    keys.add_argument(
+        "--overlap",
+        type=duration,
+        metavar="TIME",
+        help="rotate: how long the old key still works: 1h, 7d, or 0s for not at all (24h)",
     )
     keys.add_argument("--json", action="store_true", help="one object a line")
 

@@ -402,11 +402,15 @@ def authenticator_of(
 
 def _key_identity(ring: object, credential: str) -> "Identity | None":
     """The identity of an API key: viewers observe, operators take part, admins manage."""
+    from batten.coordination.rejection import Rejection
     from batten.serve.grpc.identity import Identity
-    from batten.serve.http.keys import KeyRing
+    from batten.serve.http.keys import KeyExpired, KeyRing
 
     assert isinstance(ring, KeyRing)
-    principal = ring.principal({b"authorization": b"Bearer " + credential.encode()})
+    try:
+        principal = ring.principal({b"authorization": b"Bearer " + credential.encode()})
+    except KeyExpired as expired:
+        raise Rejection("UNAUTHENTICATED", expired.message) from None
     if principal is None:
         return None
     return Identity(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from batten.serve.http.connection import Connection as Served
 from batten.serve.http.limits import Limits
-from batten.serve.http.wire import head, path_and_query
+from batten.serve.http.wire import head, read_target
 from tests.examples import examples
 from tests.serve.http.test_attacks import MIB, rest
 from tests.serve.http.wire import PATIENCE_S, Toy, request, toy
@@ -233,10 +233,10 @@ async def test_a_target_may_be_an_address_or_escaped(server: Toy, target: str) -
 
 
 def test_a_target_becomes_a_path_and_a_query() -> None:
-    assert path_and_query(b"/a%2Fb/c?x=%20&y") == ("/a/b/c", b"/a%2Fb/c", b"x=%20&y")
-    assert path_and_query(b"http://host:1?x") == ("/", b"/", b"x")
-    assert path_and_query(b"*") == ("*", b"*", b"")
-    assert path_and_query(b"/%ff") == ("/\N{REPLACEMENT CHARACTER}", b"/%ff", b"")
+    assert read_target(b"/a%2Fb/c?x=%20&y") == ("/a/b/c", b"/a%2Fb/c", b"x=%20&y", None)
+    assert read_target(b"http://host:1?x") == ("/", b"/", b"x", b"host:1")
+    assert read_target(b"*") == ("*", b"*", b"", None)
+    assert read_target(b"/%ff") == ("/\N{REPLACEMENT CHARACTER}", b"/%ff", b"", None)
 
 
 @pytest.mark.parametrize("value", [b"a\r\nset-cookie: x", b"a\nb", b"a\rb"])

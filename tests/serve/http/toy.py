@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from batten.contract.errors import Conflict, NotFound, StoreFull
+from batten.serve.http.docs_page import POLICY
 from batten.serve.http.errors import HttpError, Problem
 from batten.serve.http.table import Call, Download, Reply, Route, Stream, Surface
 
@@ -106,10 +107,15 @@ async def split(call: Call) -> Reply:
     return Reply(b"", headers=(("x-split", "a\r\nset-cookie: b"),))
 
 
+async def kept(call: Call) -> Reply:
+    policy = ("content-security-policy", POLICY)
+    return Reply({}, headers=(("cache-control", "private, no-cache"), policy))
+
+
 async def download(call: Call) -> Download:
     """1000 bytes, of which the head says something else; or bytes without end."""
     how = call.params["how"]
-    size = {"short": 2000, "long": 500}.get(how)
+    size = {"short": 2000, "long": 500, "exact": 1000}.get(how)
     return Download(source=_pieces(call.service, is_endless=how == "endless"), size=size)
 
 
@@ -184,12 +190,15 @@ ROUTES = (
     row("GET", "/toy/fail/{how}", fail),
     row("GET", "/toy/large", large),
     row("GET", "/toy/split", split),
+    row("GET", "/toy/kept", kept),
     row("GET", "/toy/download/{how}", download),
     row("GET", "/toy/wait", wait, timeout_s=0.3),
     row("GET", "/toy/patient", wait),
     row("GET", "/toy/follow", follow, streams=True),
     row("GET", "/toy/flood", flood, streams=True),
     row("GET", "/open", echo, scope="public"),
+    row("POST", "/open", echo, scope="public"),
+    row("GET", "/page", echo, is_page=True),
 )
 OTHER = (row("GET", "/other/fail/{how}", fail),)
 

@@ -28,7 +28,7 @@ from batten.serve.http.bodies import (
 )
 from batten.serve.http.deadlines import Deadlines, Late
 from batten.serve.http.errors import HttpError, problem
-from batten.serve.http.guard import check_repeated
+from batten.serve.http.guard import TLS_ALONE, check_host, check_repeated, wants_tls_alone
 from batten.serve.http.limits import Limits, RateLimit
 from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
@@ -223,6 +223,7 @@ class App:
         headers = request.headers
         if request.repeated:
             check_repeated(request.repeated)
+        check_host(request)
         if self._active > self.limits.max_requests:
             most = self.limits.max_requests
             raise HttpError("overloaded", f"the server works on {most} requests, its limit")
@@ -237,6 +238,8 @@ class App:
             return Reply(status=204, headers=(("allow", self._allowed(exchange)),))
         exchange.row = row
         route = row.route
+        if door.guard is not None and not exchange.also:
+            door.guard.check_site(headers, route)
         principal = exchange.principal = self._admit(exchange, row)
         if params:
             exchange.params = dict(zip(row.names, params, strict=True))
@@ -326,6 +329,9 @@ class App:
     async def _send(self, exchange: _Exchange, answer: Any) -> int:
         """Send what a handler returned; returns the status."""
         headers = [(b"x-request-id", exchange.request_id.encode()), *exchange.also]
+        request = exchange.request
+        if request.is_tls and wants_tls_alone(request.headers.get(b"host", b"")):
+            headers.append(TLS_ALONE)
         if isinstance(answer, Stream):
             return await self._stream(exchange, answer, headers)
         if isinstance(answer, Download):
@@ -338,7 +344,6 @@ class App:
                 if not isinstance(body, bytes):
                     body = _encode(body)
                 headers.append((b"content-type", answer.content_type.encode()))
-                headers.append((b"x-content-type-options", b"nosniff"))
             if answer.headers:
                 headers += _as_bytes(answer.headers)
         else:
@@ -348,7 +353,7 @@ class App:
             else:
                 body = _encode(answer)
                 headers.append(_JSON)
-        await exchange.request.answer(status, headers, body)
+        await request.answer(status, headers, body)
         return status
 
     async def _stream(
@@ -379,7 +384,6 @@ class App:
         """Send a body piece by piece. A reader that takes nothing for long is cut off."""
         headers += [
             (b"content-type", download.content_type.encode("latin-1")),
-            (b"x-content-type-options", b"nosniff"),
             *_as_bytes(download.headers),
         ]
         request = exchange.request

@@ -21,9 +21,8 @@ import httptools
 
 from batten.serve.http.limits import Limits
 from batten.serve.http.request import BodyStalled, ClientGone, Request, Respond
-from batten.serve.http.wire import Header, head
+from batten.serve.http.wire import ALONE, ALWAYS, UNSTORED, Header, head
 
-_VERSIONS = ("1.1", "1.0")
 _MOST_HEADERS = 100
 _MOST_UNREAD = 1 << 18
 """Bytes of a body that wait for the application."""
@@ -129,7 +128,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.is_made = True
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = self._new_parser()
         transport.set_write_buffer_limits(high=_MOST_UNSENT)
         self.peer = transport.get_extra_info("peername") or None
         self.idle_since = self._loop.time()
@@ -163,7 +162,8 @@ class Connection(asyncio.Protocol):
                 raise
             self._refuse(error.__context__.status)
         except httptools.HttpParserError:
-            self._refuse(400)
+            # The preface of HTTP/2 has a method of its own.
+            self._refuse(505 if self._parser.get_method() == b"PRI" else 400)
         self._adjust_reading()
 
     def _feed(self, data: bytes) -> bytes:
@@ -179,9 +179,15 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # We speak no other protocol, and answer in this one.
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = self._new_parser()
             return data[upgrade.args[0] :]
         return b""
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # Strict in all but this: versions are judged when a head is complete.
+        parser.set_dangerous_leniencies(lenient_version=True)
+        return parser
 
     def eof_received(self) -> bool:
         """A client that has closed its side may still read the answer to what it asked."""
@@ -244,8 +250,10 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         self._is_in_head = False
         version = parser.get_http_version()
-        if version not in _VERSIONS:
-            raise _Refused(400)
+        if not version.startswith("1."):
+            raise _Refused(400 if version == "0.9" else 505)  # 0.9: a line without a version
+        if version != "1.0":
+            version = "1.1"  # the highest that we speak of those with the same major number
         try:
             request = Request(
                 self,
@@ -381,7 +389,8 @@ class Connection(asyncio.Protocol):
         ]
         if self._refused == 405:
             headers.append((b"allow", _METHODS))
-        self.transport.write(head(self._refused, headers, more + self.owner.date) + body)
+        more += ALWAYS + UNSTORED + ALONE + self.owner.date
+        self.transport.write(head(self._refused, headers, more) + body)
 
     async def _linger(self) -> None:
         """Close our side, and drop what the client still sends, up to a bound.
@@ -452,6 +461,10 @@ class Connection(asyncio.Protocol):
     @property
     def date(self) -> bytes:
         return self.owner.date
+
+    @property
+    def is_tls(self) -> bool:
+        return self.owner.is_tls
 
     def read_on(self) -> None:
         """Read again if there is room by now."""

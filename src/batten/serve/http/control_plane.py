@@ -9,6 +9,7 @@ from batten.contract.errors import BattenError
 from batten.protocols.macp.errors import INTERNAL, STATUSES, ErrorBody
 from batten.serve.http.access import PUBLIC, Door, authorized
 from batten.serve.http.errors import STATUS, HttpError, Problem
+from batten.serve.http.keys import KeyExpired
 from batten.serve.http.limits import Throttle
 from batten.serve.http.table import Authenticate, Principal, Route, SentHeaders
 from batten.settings.control_plane import ControlPlaneSettings
@@ -55,6 +56,8 @@ class ControlPlaneEdge:
         """
         try:
             principal = authorized(route, authenticate, _with_bearer(headers))
+        except KeyExpired:
+            raise
         except BattenError as error:
             if error.code == "unauthorized":
                 if door.is_counted:

@@ -8,8 +8,11 @@ import msgspec
 
 from batten.serve.http.openapi import Json
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page may load: nothing."""
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+)
+"""What the page may load: nothing. And it stands in no frame."""
 
 _STYLE = """
 :root { color-scheme: light dark; }

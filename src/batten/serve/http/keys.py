@@ -1,18 +1,21 @@
 """API keys: one file each under the home, with a hash of the key and never the key itself.
 
 A key is `btn_ID_SECRET`, with 256 random bits as its secret; a plain SHA-256 of it cannot be
-guessed. Files are written whole and renamed into place, so commands and a server need no lock.
+guessed. Files are written whole and renamed into place, so a server needs no lock; commands that
+write take one, so that none undoes what another did.
 """
 
+import fcntl
 import hmac
 import logging
 import os
 import re
 import secrets
+import stat
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Literal
 
@@ -20,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.serve.http.errors import HttpError
 from batten.serve.http.table import Principal
 
 KeyScope = Literal["viewer", "operator", "admin"]
@@ -41,11 +45,17 @@ _SETTLED_NS = 1_000_000_000
 """A directory may change twice within one tick of the clock that dates the changes."""
 _USED_EVERY_S = 60.0
 _LOOK_EVERY_S = 0.1
+_LARGEST_FILE = 1 << 16
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_LAST_S = 253_402_300_799.0
+"""The end of the last year that can be written."""
+_PATIENCE_S = 2.0
+"""For another command that writes keys."""
 _HEADERS = (b"x-api-key", b"x-hecate-runtime-token")
 
 
 class StoredKey(Struct, frozen=True, omit_defaults=True):
-    """What is known of a key."""
+    """What is known of a key. Fields have been added: files of earlier versions lack them."""
 
     id: str
     name: str
@@ -55,6 +65,28 @@ class StoredKey(Struct, frozen=True, omit_defaults=True):
     """SHA-256 of the whole key, in hexadecimal."""
     created_at: str
     revoked_at: str = ""
+    expires_at: str = ""
+    """Empty for never."""
+
+    def state(self, now_s: float) -> Literal["valid", "revoked", "expired"]:
+        if self.revoked_at:
+            return "revoked"
+        return "expired" if self.expires_at and _seconds(self.expires_at) <= now_s else "valid"
+
+    def is_valid(self) -> bool:
+        return self.state(time.time()) == "valid"
+
+
+class KeyExpired(HttpError):
+    """Only the holder of the key is told."""
+
+    def __init__(self, key: StoredKey) -> None:
+        super().__init__(
+            "unauthorized",
+            f"the key of {key.name} expired at {key.expires_at}; ask for a new one: batten keys"
+            f" rotate {key.name}",
+            headers=(("www-authenticate", 'Bearer error="invalid_token"'),),
+        )
 
 
 class KeyStore:
@@ -63,7 +95,7 @@ class KeyStore:
     def __init__(self, home: str) -> None:
         self.directory = os.path.join(home, "keys")
 
-    def create(self, name: str, scope: KeyScope) -> tuple[StoredKey, str]:
+    def create(self, name: str, scope: KeyScope, expires_at: str = "") -> tuple[StoredKey, str]:
         """Make a key; returns it with its secret text, which is stored nowhere."""
         if name in OUR_NAMES:
             raise CallerError(
@@ -75,31 +107,67 @@ class KeyStore:
             raise CallerError(
                 f"{name!r} is no name for a key: use up to 64 letters, digits, and . _ @ -"
             )
-        if any(key.name == name and not key.revoked_at for key in self.all()):
-            raise Conflict(f"there is a key {name} already; revoke it or take another name")
-        key_id = "".join(secrets.choice(_LETTERS) for _ in range(12))
-        text = f"btn_{key_id}_{secrets.token_urlsafe(32)}"
-        digest = sha256(text.encode()).hexdigest()
-        key = StoredKey(key_id, name, scope, digest, created_at=_now())
-        self._write(key)
-        return key, text
+        with self._writing():
+            if any(key.name == name and key.is_valid() for key in self.all()):
+                raise Conflict(
+                    f"there is a key {name} already; rotate or revoke it, or take another name"
+                )
+            return self._make(name, scope, expires_at)
+
+    def rotate(
+        self, name: str, overlap: timedelta, expires_at: str = ""
+    ) -> tuple[StoredKey, str, list[StoredKey]]:
+        """Make a new key in the place of one that is not revoked; returns it with its secret text,
+        and those valid ones of the same name that end now, after `overlap` or before.
+
+        Without `expires_at` the new one lasts as long as the old one was made for.
+        """
+        with self._writing():
+            name = self._matching(name)[-1].name
+            older = [key for key in self._matching(name) if not key.revoked_at]
+            if not older:
+                raise Conflict(f"the key {name} was revoked; make a new one: batten keys create")
+            last = older[-1]
+            if not expires_at and last.expires_at:
+                lasts_s = _seconds(last.expires_at) - _seconds(last.created_at)
+                expires_at = _time(time.time() + lasts_s)
+            # The new one first: a command that is killed here leaves a key that works.
+            made, text = self._make(name, last.scope, expires_at)
+            until_s = time.time() + overlap.total_seconds()
+            ended: list[StoredKey] = []
+            for key in older:
+                if not key.is_valid():
+                    continue
+                if not key.expires_at or _seconds(key.expires_at) > until_s:
+                    key = msgspec.structs.replace(key, expires_at=_time(until_s))
+                    self._write(key)
+                ended.append(key)
+            return made, text, ended
 
     def all(self) -> list[StoredKey]:
-        """Every key, revoked ones too, oldest first. Raises if a file is damaged."""
-        found = [self.read(name) for name in self.files()]
-        return sorted(found, key=lambda key: key.created_at)
+        """Every key, revoked ones too, oldest first, without those whose file is `damaged`."""
+        return sorted(self._look()[0], key=lambda key: key.created_at)
 
-    def revoke(self, name: str) -> StoredKey:
-        """Revoke a key by its name or id. A running server refuses it from now on."""
-        matching = [key for key in self.all() if name in (key.id, key.name)]
-        if not matching:
-            raise NotFound(f"there is no key {name}; batten keys list shows them")
-        for key in matching:
-            if not key.revoked_at:
-                revoked = msgspec.structs.replace(key, revoked_at=_now())
-                self._write(revoked)
-                return revoked
-        raise Conflict(f"the key {name} was revoked at {matching[-1].revoked_at}")
+    def damaged(self) -> list[str]:
+        """What is wrong with files that hold no key. They stand in nobody's way."""
+        return self._look()[1]
+
+    def revoke(self, name: str) -> list[StoredKey]:
+        """Revoke all keys of this name, or the one with this id. A running server refuses them from
+        now on.
+        """
+        with self._writing():
+            matching = self._matching(name)
+            revoked = [
+                msgspec.structs.replace(key, revoked_at=_now())
+                for key in matching
+                if not key.revoked_at
+            ]
+            if not revoked:
+                raise Conflict(f"the key {name} was revoked at {matching[-1].revoked_at}")
+            for key in revoked:
+                self._write(key)
+            return revoked
 
     def last_used(self, key: StoredKey) -> str:
         """When a server last accepted it, to the minute; empty for never."""
@@ -129,22 +197,73 @@ class KeyStore:
         """One key; raises if its file is damaged."""
         path = os.path.join(self.directory, name)
         try:
-            with open(path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=StoredKey)
-        except (OSError, ValueError) as error:
+            key = msgspec.json.decode(_content(path), type=StoredKey)
+            for instant in (key.created_at, key.revoked_at, key.expires_at):
+                _seconds(instant or key.created_at)
+            if name != f"{key.id}.json":
+                raise ValueError(f"it is the key {key.id}")
+            if not _HASH.fullmatch(key.hash):
+                raise ValueError("its hash is no SHA-256")
+        except (OSError, OverflowError, RecursionError, ValueError) as error:
             raise CallerError(
-                f"{path} is no key file: {error}; delete it, and create the key again",
+                f"{path} is no key file: {error}; its key does not work. Delete it, and create"
+                " the key again",
                 code="config",
             ) from error
+        return key
+
+    def _look(self) -> tuple[list[StoredKey], list[str]]:
+        keys, damaged = [], []
+        for name in sorted(self.files()):
+            try:
+                keys.append(self.read(name))
+            except CallerError as error:
+                damaged.append(error.message)
+        return keys, damaged
+
+    def _matching(self, name: str) -> list[StoredKey]:
+        """By id or name, the oldest first; at least one."""
+        matching = [key for key in self.all() if name in (key.id, key.name)]
+        if not matching:
+            if f"{name}.json" in self.files():
+                self.read(f"{name}.json")
+            raise NotFound(f"there is no key {name}; batten keys list shows them")
+        return matching
+
+    def _make(self, name: str, scope: KeyScope, expires_at: str) -> tuple[StoredKey, str]:
+        key_id = "".join(secrets.choice(_LETTERS) for _ in range(12))
+        text = f"btn_{key_id}_{secrets.token_urlsafe(32)}"
+        digest = sha256(text.encode()).hexdigest()
+        key = StoredKey(key_id, name, scope, digest, created_at=_now(), expires_at=expires_at)
+        self._write(key)
+        return key, text
 
     def _path(self, key_id: str, ending: str) -> str:
         return os.path.join(self.directory, key_id + ending)
 
-    def _write(self, key: StoredKey) -> None:
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Keep other commands from writing meanwhile. None takes seconds: whoever has the lock for
+        longer is no command of ours, and must not keep a key from being revoked.
+        """
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            until = time.monotonic() + _PATIENCE_S
+            while time.monotonic() < until:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PATIENCE_S / 100)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _write(self, key: StoredKey) -> None:
         path = self._path(key.id, ".json")
         draft = f"{path}.{os.getpid()}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(msgspec.json.encode(key))
             file.flush()
@@ -179,7 +298,9 @@ class KeyRing:
         return self._version
 
     def principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """The principal whose key the headers carry; None without a valid one."""
+        """The principal whose key the headers carry; None without a valid one. Raises `KeyExpired`
+        if it was valid.
+        """
         text = presented_key(headers)
         if text is None:
             return None
@@ -192,6 +313,8 @@ class KeyRing:
             return None
         if not hmac.compare_digest(sha256(text).hexdigest(), key.hash):
             return None
+        if key.expires_at and not key.is_valid():
+            raise KeyExpired(key)
         now = time.monotonic()
         if now - self._used.get(key.id, -_USED_EVERY_S) >= _USED_EVERY_S:
             self._used[key.id] = now
@@ -204,7 +327,7 @@ class KeyRing:
         key = self._keys.get(key_id)
         if key is None:
             return any(principal.key_id == key_id for _, principal in self._others)
-        return not key.revoked_at
+        return key.is_valid()
 
     def _among_others(self, text: bytes) -> Principal | None:
         """Compares with all of them, so that the time tells nothing."""
@@ -265,4 +388,22 @@ def _now() -> str:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(min(seconds, _LAST_S), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _seconds(instant: str) -> float:
+    """A stored time since 1970. Raises `ValueError`."""
+    at = datetime.fromisoformat(instant)
+    if at.tzinfo is None:
+        raise ValueError(f"{instant!r} has no time zone")
+    return at.timestamp()
+
+
+def _content(path: str) -> bytes:
+    """The content of a plain file. Waits for nothing, whatever has that name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE:
+            raise ValueError("it is no plain file, or too large")
+        return file.read()

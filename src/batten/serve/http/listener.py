@@ -28,6 +28,7 @@ _REASONS = {
     400: ("invalid_request", "the request is not valid HTTP/1.1; see RFC 9112"),
     405: ("method_not_allowed", "the method of the request is unknown"),
     431: ("request_headers_too_large", "the request line and headers are too large or too many"),
+    505: ("http_version_not_supported", "this server speaks HTTP/1.1; a proxy can speak others"),
 }
 
 

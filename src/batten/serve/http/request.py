@@ -5,13 +5,16 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from batten.serve.http.wire import (
+    ALONE,
+    ALWAYS,
     CONTINUE,
     LAST_CHUNK,
+    UNSTORED,
     Header,
     chunk,
     has_body,
     head,
-    path_and_query,
+    read_target,
 )
 
 _COPIED = 1 << 14
@@ -49,6 +52,9 @@ class Way(Protocol):
     is_lost: bool
 
     @property
+    def is_tls(self) -> bool: ...
+
+    @property
     def is_ending(self) -> bool:
         """No request follows the present one."""
         ...
@@ -75,7 +81,7 @@ class Request:
 
     __slots__ = (
         *("_is_broken", "_is_chunked", "_is_gone", "_is_stalled", "_is_taken", "_left", "_pieces"),
-        *("_waiting", "_way"),
+        *("_waiting", "_way", "authority"),
         *("headers", "is_answered", "is_begun", "is_complete", "is_kept", "length", "method"),
         *("path", "query", "raw_path", "repeated", "size", "unread", "version", "waits_to_send"),
     )
@@ -92,7 +98,7 @@ class Request:
     ) -> None:
         """Raises `ValueError` for a head that cannot be answered."""
         self.method = method
-        self.path, self.raw_path, self.query = path_and_query(target)
+        self.path, self.raw_path, self.query, self.authority = read_target(target)
         self.version = version
         self.headers = named = dict(headers)
         """Lower-case names; of a repeated header, the last value."""
@@ -133,6 +139,10 @@ class Request:
         """The client's address; empty on a Unix socket."""
         peer = self._way.peer
         return str(peer[0]) if peer else ""
+
+    @property
+    def is_tls(self) -> bool:
+        return self._way.is_tls
 
     # The connection tells what arrives.
 
@@ -262,16 +272,21 @@ class Request:
     def _head(self, status: int, headers: Sequence[Header], more: bytes) -> bytes:
         """The head of the answer, with what becomes of the connection."""
         way = self._way
+        is_closing, unstored, alone = False, UNSTORED, ALONE
         for name, value in headers:
-            if name == b"connection" and value == b"close":
-                self.is_kept = False
-                break
-        else:
-            if not self.is_kept or way.is_ending or self._is_held:
-                self.is_kept = False
-                headers = [header for header in headers if header[0] != b"connection"]
-                more += _CLOSE
-        made = head(status, headers, more + way.date)
+            if name == b"cache-control":
+                unstored = b""
+            elif name == b"content-security-policy":
+                alone = b""
+            elif name == b"connection" and value == b"close":
+                is_closing = True
+        if is_closing:
+            self.is_kept = False
+        elif not self.is_kept or way.is_ending or self._is_held:
+            self.is_kept = False
+            headers = [header for header in headers if header[0] != b"connection"]
+            more += _CLOSE
+        made = head(status, headers, b"%b%b%b%b%b" % (more, ALWAYS, unstored, alone, way.date))
         self.is_begun = True
         return made
 

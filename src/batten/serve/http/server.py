@@ -279,12 +279,14 @@ def _check_keys(options: ServeOptions) -> None:
     """Another address than loopback is served with keys only, and loopback too if it is closed."""
     if options.api_keys:
         return
-    if not any(not key.revoked_at for key in KeyStore(options.home).all()):
+    store = KeyStore(options.home)
+    if not any(key.is_valid() for key in store.all()):
+        damaged = "".join(f"; {one}" for one in store.damaged())
         outside = " outside development (NODE_ENV)" if options.is_closed else ""
         raise _config(
             f"{options.host} is served with API keys only{outside}: anyone who reaches it could"
             " run commands here. Create one: batten keys create NAME --scope admin, or set"
-            " AUTH_API_KEYS"
+            f" AUTH_API_KEYS{damaged}"
         )
 
 

@@ -204,6 +204,7 @@ DOCUMENTS = (
         handler=_page,
         summary="These routes, for people",
         tag="system",
+        is_page=True,
         reply=bytes,
         content_type="text/html",
     ),

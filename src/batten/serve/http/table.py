@@ -171,6 +171,8 @@ class Route(Struct, frozen=True, kw_only=True):
     status: int = 200
     other_replies: tuple[tuple[int, Any], ...] = ()
     """The types of answers that have another status, for the documentation."""
+    is_page: bool = False
+    """Whether links of other sites may lead here: a page for people, who only look at it."""
     streams: bool = False
     """Whether the answer may be a stream, for the documentation."""
     errors: tuple[str, ...] = ()

@@ -1,36 +1,54 @@
 """HTTP/1.1 as bytes: targets of requests, heads and chunks of answers. Does no I/O."""
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
-
-import httptools
 
 Header = tuple[bytes, bytes]
 
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+_TARGET = re.compile(rb"(?i:https?)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?")
+"""An absolute form: its authority, its path and its query."""
+ALWAYS = b"x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
+"""Lines of every answer: browsers take it for nothing but what its type says, and tell no other
+site where they have been.
+"""
+UNSTORED = b"cache-control: no-store\r\n"
+"""For answers that do not say how they may be kept."""
+ALONE = b"content-security-policy: default-src 'none'; frame-ancestors 'none'\r\n"
+"""For answers that are no pages: shown by a browser, they load nothing and stand in no frame."""
 _BODILESS = frozenset((204, 304))
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 
-def path_and_query(target: bytes) -> tuple[str, bytes, bytes]:
-    """The decoded path of a request's target, the path as it was sent, and the query.
+class Target(NamedTuple):
+    """What a request asks for."""
 
-    Raises `ValueError` for an address that cannot be read.
-    """
+    path: str
+    """Decoded."""
+    raw_path: bytes
+    query: bytes
+    authority: bytes | None
+    """The host and port of an absolute form; it takes the place of `Host`."""
+
+
+def read_target(target: bytes) -> Target:
+    """The parts of a request's target. Raises `ValueError` for an address that cannot be read."""
+    authority = None
     if not target.startswith(b"/") and b"://" in target:
-        try:
-            url = httptools.parse_url(target)
-        except httptools.HttpParserInvalidURLError as error:
-            raise ValueError(str(error)) from error
-        raw, query = url.path or b"/", url.query or b""
+        found = _TARGET.fullmatch(target)
+        if found is None:
+            raise ValueError("the target is no address of HTTP")
+        authority, raw, query = found[1], found[2] or b"/", found[3] or b""
     else:
         raw, _, query = target.partition(b"?")
     path = unquote_to_bytes(raw) if b"%" in raw else raw
-    return path.decode("utf-8", "replace"), raw, query
+    return Target(path.decode("utf-8", "replace"), raw, query, authority)
 
 
 def has_body(status: int) -> bool:

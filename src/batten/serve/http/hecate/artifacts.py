@@ -109,7 +109,7 @@ async def get_raw(call: Call) -> Reply | Download:
         ("cache-control", "private, no-cache"),
         # A body is never shown as a page of this server.
         ("content-disposition", "attachment"),
-        ("content-security-policy", "sandbox; default-src 'none'"),
+        ("content-security-policy", "sandbox; default-src 'none'; frame-ancestors 'none'"),
     )
     if is_known(etag, call.header("if-none-match")):
         return Reply(status=304, headers=headers)
