@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from batten.contract.errors import CallerError, NotFound, NotReady
+from batten.contract.facts.session import TTL_EXPIRED
 from batten.contract.facts.tool import ToolKind
 from batten.embedded import hosted
 from batten.models.contract import ToolSpec
@@ -200,13 +201,12 @@ async def test_a_drain_after_a_shutdown_has_nothing_to_stop_and_says_so(stage: S
         await runtime.drain()
 
 
-async def test_a_drain_that_is_refused_stops_nothing_and_takes_nobody(stage: Stage) -> None:
+async def test_a_drain_that_is_refused_changes_nothing(stage: Stage) -> None:
     async with hosting(stage, DONE) as runtime, attending(runtime) as controller:
         with pytest.raises(CallerError, match="Export path is unavailable"):
-            await runtime.drain(DrainRequest(export_paths=("nowhere",)))
+            await runtime.drain(DrainRequest(reason=TTL_EXPIRED, export_paths=("nowhere",)))
         assert runtime.state().state.is_ready is True
-        with pytest.raises(NotReady, match="draining"):
-            await controller.say("prompt", content="go")
+        await controller.prompt()
         assert (await runtime.drain()).manifest.runtime.flush_status == "completed"
 
 

@@ -359,13 +359,17 @@ def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> 
     [b"[]", b'"x"', b"{", b'{"reason":1}', b'{"export_paths":".."}', b'{"exportPaths":[""]}'],
 )
 def test_a_wrong_drain_is_refused(stage: Stage, body: bytes) -> None:
-    runner = start(stage, stage.scenario(DONE))
+    runner = start(stage, stage.scenario(DONE), "--maestro-session-id", NAMED)
     try:
         assert runner.ask("POST", f"{WELL_KNOWN}/drain", body).status == 400
         outside = runner.post(f"{WELL_KNOWN}/drain", {"export_paths": [".."]})
         assert (outside.status, outside.json["error_type"]) == (400, "export_path_escapes")
         large = {"reason": "x" * 64_000}
         assert runner.post(f"{WELL_KNOWN}/drain", large).status == 413
+        who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
+        assert (who["ready"], who["draining"]) == (True, False)
+        assert runner.ask("GET", "/readyz").status == 200
+        assert prompted(runner, connected(runner)["connection_id"])
         assert runner.post(f"{WELL_KNOWN}/drain").status == 200
     finally:
         runner.end()
