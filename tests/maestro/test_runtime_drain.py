@@ -12,6 +12,7 @@ from batten.contract.facts.session import TTL_EXPIRED
 from batten.contract.facts.tool import ToolKind
 from batten.embedded import hosted
 from batten.models.contract import ToolSpec
+from batten.runner.config import UNSIGNED
 from batten.runner.request import DrainRequest
 from batten.session.history import facts_of
 from batten.tools.contract import Effect, ToolContext, ToolOutput
@@ -300,7 +301,9 @@ async def test_a_manifest_of_another_make_gives_a_new_session_its_id_state_and_c
     name = written(stage.workspace, manifest)
     model = stage.scenario([bash("echo no > no.txt", "c1")], DONE, AGAIN)
     for expected in ("Done.", "Again."):
-        async with hosting(stage, model=model, restore=str(stage.workspace / name)) as runtime:
+        env = {UNSIGNED: "1"}
+        place = str(stage.workspace / name)
+        async with hosting(stage, model=model, restore=place, env=env) as runtime:
             snapshot = is_valid(runtime.state())
             assert (snapshot["session_id"], snapshot["cursor"]) == ("sess_old", 7)
             async with attending(runtime) as controller:

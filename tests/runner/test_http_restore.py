@@ -23,6 +23,8 @@ from tests.session.processes import batten
 
 DONE = [say("Done."), end()]
 AGAIN = [say("Again."), end()]
+UNSIGNED = {"BATTEN_RUNNER_UNSIGNED_MANIFESTS": "1"}
+"""For manifests that a test, or another make, wrote."""
 
 
 @pytest.fixture
@@ -231,11 +233,12 @@ def test_a_damaged_session_file_is_refused(
     manifest = msgspec.json.decode(place.read_bytes())
     if not is_named:
         del manifest["runtime"]["session_file_sha256"], manifest["manifest_sha256"]
+        del manifest["manifest_hmac_sha256"]
         place.write_bytes(msgspec.json.encode(manifest))
     damage(Path(manifest["runtime"]["session_file"]))
     shutil.rmtree(stage.home)
     with pytest.raises(NotStarted) as raised:
-        start(stage, "", "--restore-manifest", str(place))
+        start(stage, "", "--restore-manifest", str(place), env=UNSIGNED)
     assert raised.value.code == 1
     assert "Session" in raised.value.errors
     assert "Traceback" not in raised.value.errors
@@ -263,7 +266,7 @@ def test_a_manifest_of_another_make_is_enough(stage: Stage) -> None:
     file.write_text('{"type":"session"}\n')
     manifest["runtime"]["session_file"] = str(file)
     name = written(stage.workspace, manifest)
-    runner = start(stage, stage.scenario(DONE), "--restore-manifest", name)
+    runner = start(stage, stage.scenario(DONE), "--restore-manifest", name, env=UNSIGNED)
     try:
         who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
         assert (who["runner_session_id"], who["ready"]) == ("mrs_1", True)
@@ -287,9 +290,9 @@ def test_what_was_not_flushed_can_be_read_and_not_attached_to(stage: Stage, flus
     place = Path(drained["manifest_path"])
     manifest = msgspec.json.decode(place.read_bytes())
     manifest["runtime"]["flush_status"] = flush
-    del manifest["manifest_sha256"]
+    del manifest["manifest_sha256"], manifest["manifest_hmac_sha256"]
     place.write_bytes(msgspec.json.encode(manifest))
-    runner = start(stage, "", "--restore-manifest", str(place))
+    runner = start(stage, "", "--restore-manifest", str(place), env=UNSIGNED)
     try:
         who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
         assert (who["ready"], who["draining"]) == (False, False)
