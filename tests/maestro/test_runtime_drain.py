@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from batten.contract.errors import CallerError, NotFound, NotReady
+from batten.contract.facts.session import TTL_EXPIRED
 from batten.contract.facts.tool import ToolKind
 from batten.embedded import hosted
 from batten.models.contract import ToolSpec
+from batten.runner.config import UNSIGNED
 from batten.runner.request import DrainRequest
 from batten.session.history import facts_of
 from batten.tools.contract import Effect, ToolContext, ToolOutput
@@ -200,13 +202,12 @@ async def test_a_drain_after_a_shutdown_has_nothing_to_stop_and_says_so(stage: S
         await runtime.drain()
 
 
-async def test_a_drain_that_is_refused_stops_nothing_and_takes_nobody(stage: Stage) -> None:
+async def test_a_drain_that_is_refused_changes_nothing(stage: Stage) -> None:
     async with hosting(stage, DONE) as runtime, attending(runtime) as controller:
         with pytest.raises(CallerError, match="Export path is unavailable"):
-            await runtime.drain(DrainRequest(export_paths=("nowhere",)))
+            await runtime.drain(DrainRequest(reason=TTL_EXPIRED, export_paths=("nowhere",)))
         assert runtime.state().state.is_ready is True
-        with pytest.raises(NotReady, match="draining"):
-            await controller.say("prompt", content="go")
+        await controller.prompt()
         assert (await runtime.drain()).manifest.runtime.flush_status == "completed"
 
 
@@ -300,7 +301,9 @@ async def test_a_manifest_of_another_make_gives_a_new_session_its_id_state_and_c
     name = written(stage.workspace, manifest)
     model = stage.scenario([bash("echo no > no.txt", "c1")], DONE, AGAIN)
     for expected in ("Done.", "Again."):
-        async with hosting(stage, model=model, restore=str(stage.workspace / name)) as runtime:
+        env = {UNSIGNED: "1"}
+        place = str(stage.workspace / name)
+        async with hosting(stage, model=model, restore=place, env=env) as runtime:
             snapshot = is_valid(runtime.state())
             assert (snapshot["session_id"], snapshot["cursor"]) == ("sess_old", 7)
             async with attending(runtime) as controller:

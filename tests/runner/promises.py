@@ -75,7 +75,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "D24": (
         _OUTSIDE,
-        DRAIN + "test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_more",
+        DRAIN + "test_a_request_that_is_refused_changes_nothing",
     ),
     "D25": (_SERVED + "test_who_is_no_runner_cannot_be_drained",),
     "D26": (AFRESH + "test_a_signal_drains_too",),

@@ -343,23 +343,44 @@ async def test_without_a_runtime_the_flush_is_skipped(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["..", "missing", "out/x"])
-async def test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_more(
-    workspace: Path, path: str
-) -> None:
+async def test_a_request_that_is_refused_changes_nothing(workspace: Path, path: str) -> None:
     (workspace / "out").symlink_to("/etc")
     runner, runtime = Runner(identity(workspace), now=lambda: AT), Playing()
     with pytest.raises(CallerError, match="Export path"):
         await runner.drain(DrainRequest(export_paths=(path,)), runtime)
     assert (runtime.snapshots, runtime.stopped) == (0, 0)
-    assert (runner.answer().draining, runner.answer().ready) == (True, False)
+    assert (runner.answer().draining, runner.answer().ready) == (False, True)
+    runner.check_attachable()
     assert (await runner.drain(DrainRequest(), runtime)).status == "drained"
+    with pytest.raises(CallerError, match="Export path"):
+        await runner.drain(DrainRequest(export_paths=(path,)), runtime)
+    assert (runner.answer().draining, runner.answer().ready) == (True, False)
+
+
+async def test_a_refused_drain_opens_no_door_while_another_is_in_progress(workspace: Path) -> None:
+    seen: list[bool] = []
+
+    class Asked(Playing):
+        async def stop(self) -> None:
+            with runner.turning_away():
+                pass
+            seen.append(runner.answer().draining)
+
+    runner = Runner(identity(workspace), now=lambda: AT)
+    await runner.drain(ASKED, Asked(stop_fails=OSError("busy")))
+    assert seen == [True]
+    assert runner.answer().draining
 
 
 async def test_without_a_workspace_nothing_is_stopped(workspace: Path) -> None:
     runtime = Playing()
+    runner = Runner(identity(workspace / "gone"), now=lambda: AT)
     with pytest.raises(NotReady):
-        await drain(ASKED, identity(workspace / "gone"), runtime)
+        await runner.drain(ASKED, runtime)
     assert runtime.stopped == 0
+    assert (runner.answer().draining, runner.answer().ready) == (False, False)
+    (workspace / "gone").mkdir()
+    assert runner.answer().ready
 
 
 async def test_clients_are_refused_from_the_moment_a_drain_begins(workspace: Path) -> None:

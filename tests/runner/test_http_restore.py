@@ -23,6 +23,8 @@ from tests.session.processes import batten
 
 DONE = [say("Done."), end()]
 AGAIN = [say("Again."), end()]
+UNSIGNED = {"BATTEN_RUNNER_UNSIGNED_MANIFESTS": "1"}
+"""For manifests that a test, or another make, wrote."""
 
 
 @pytest.fixture
@@ -231,11 +233,12 @@ def test_a_damaged_session_file_is_refused(
     manifest = msgspec.json.decode(place.read_bytes())
     if not is_named:
         del manifest["runtime"]["session_file_sha256"], manifest["manifest_sha256"]
+        del manifest["manifest_hmac_sha256"]
         place.write_bytes(msgspec.json.encode(manifest))
     damage(Path(manifest["runtime"]["session_file"]))
     shutil.rmtree(stage.home)
     with pytest.raises(NotStarted) as raised:
-        start(stage, "", "--restore-manifest", str(place))
+        start(stage, "", "--restore-manifest", str(place), env=UNSIGNED)
     assert raised.value.code == 1
     assert "Session" in raised.value.errors
     assert "Traceback" not in raised.value.errors
@@ -263,7 +266,7 @@ def test_a_manifest_of_another_make_is_enough(stage: Stage) -> None:
     file.write_text('{"type":"session"}\n')
     manifest["runtime"]["session_file"] = str(file)
     name = written(stage.workspace, manifest)
-    runner = start(stage, stage.scenario(DONE), "--restore-manifest", name)
+    runner = start(stage, stage.scenario(DONE), "--restore-manifest", name, env=UNSIGNED)
     try:
         who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
         assert (who["runner_session_id"], who["ready"]) == ("mrs_1", True)
@@ -287,9 +290,9 @@ def test_what_was_not_flushed_can_be_read_and_not_attached_to(stage: Stage, flus
     place = Path(drained["manifest_path"])
     manifest = msgspec.json.decode(place.read_bytes())
     manifest["runtime"]["flush_status"] = flush
-    del manifest["manifest_sha256"]
+    del manifest["manifest_sha256"], manifest["manifest_hmac_sha256"]
     place.write_bytes(msgspec.json.encode(manifest))
-    runner = start(stage, "", "--restore-manifest", str(place))
+    runner = start(stage, "", "--restore-manifest", str(place), env=UNSIGNED)
     try:
         who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
         assert (who["ready"], who["draining"]) == (False, False)
@@ -359,13 +362,17 @@ def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> 
     [b"[]", b'"x"', b"{", b'{"reason":1}', b'{"export_paths":".."}', b'{"exportPaths":[""]}'],
 )
 def test_a_wrong_drain_is_refused(stage: Stage, body: bytes) -> None:
-    runner = start(stage, stage.scenario(DONE))
+    runner = start(stage, stage.scenario(DONE), "--maestro-session-id", NAMED)
     try:
         assert runner.ask("POST", f"{WELL_KNOWN}/drain", body).status == 400
         outside = runner.post(f"{WELL_KNOWN}/drain", {"export_paths": [".."]})
         assert (outside.status, outside.json["error_type"]) == (400, "export_path_escapes")
         large = {"reason": "x" * 64_000}
         assert runner.post(f"{WELL_KNOWN}/drain", large).status == 413
+        who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
+        assert (who["ready"], who["draining"]) == (True, False)
+        assert runner.ask("GET", "/readyz").status == 200
+        assert prompted(runner, connected(runner)["connection_id"])
         assert runner.post(f"{WELL_KNOWN}/drain").status == 200
     finally:
         runner.end()

@@ -210,6 +210,7 @@ def main() -> None:
 
     gc.disable()
     _Collector.rests = True
+    _leave_no_core()
     _occupy_standard_descriptors()
     _prepare_streams()
     for number in ending_signals():
@@ -270,6 +271,20 @@ def _complain(text: str) -> None:
     from batten.serve.output import warn
 
     warn(text)
+
+
+def _leave_no_core() -> None:
+    """Let a crash leave no core file: the keys of providers are in this process's memory.
+
+    A limit of 1 byte also keeps a handler (`|program` in `core_pattern`) from getting one; with 0
+    the kernel calls it all the same. What we start inherits the limit, and may raise it again.
+    """
+    import resource
+    from contextlib import suppress
+
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    with suppress(ValueError, OSError):  # at most 0, and not ours to raise
+        resource.setrlimit(resource.RLIMIT_CORE, (1, most or 1))
 
 
 def _occupy_standard_descriptors() -> None:

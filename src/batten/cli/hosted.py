@@ -141,7 +141,8 @@ async def _restored(
     from batten.wiring.home import absolute
 
     workspace = absolute(opener.base.workspace or ".", opener.base.cwd)
-    return await asyncio.to_thread(load, os.fspath(manifest), workspace, session_id)
+    environ = opener.base.environ
+    return await asyncio.to_thread(load, os.fspath(manifest), workspace, session_id, environ)
 
 
 async def _adopted(restored: "Restored | None", opener: "SessionOpener") -> str | None:

@@ -166,7 +166,8 @@ class _Hosting:
         run_settings(replace(base, needs_model=bool(base.models)), None, found)
         if self._config.restore is None:
             return
-        self._restored = load(self._config.restore, root, identity.maestro_session_id)
+        session_id = identity.maestro_session_id
+        self._restored = load(self._config.restore, root, session_id, base.environ)
         if self._restored.is_ready:
             passphrase = base.environ.get(PASSPHRASE)
             self._stored_id = take_over(self._opener.home, root, self._restored, passphrase)

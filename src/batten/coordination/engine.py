@@ -47,13 +47,14 @@ Event = Accepted | Changed
 
 
 class Engine:
-    """A session, the ids it has accepted, and its rules."""
+    """A session, the messages it has accepted, and its rules."""
 
     def __init__(self, session: Session, message: Message) -> None:
         """`message` is the SessionStart that opened the session."""
         self.session = session
-        self.ids = {message.message_id}
-        self.start_id = message.message_id
+        self.ids = {(message.sender, message.message_id)}
+        """The senders and ids of accepted messages."""
+        self._start = (message.sender, message.message_id)
 
     def advance(self, now_ms: int) -> list[Event]:
         """What time alone has brought about: an implicit acceptance, the session's expiry."""
@@ -81,8 +82,16 @@ class Engine:
         return None
 
     def is_duplicate(self, message: Message) -> bool:
-        """Whether the session has accepted a message with this id."""
-        return message.message_id in self.ids
+        """Whether the session has accepted a message with this id by this sender.
+
+        Ids of different senders do not collide: nobody can use up another's, or be told that a
+        message was accepted that was not.
+        """
+        return (message.sender, message.message_id) in self.ids
+
+    def is_start(self, message: Message) -> bool:
+        """Whether this is the SessionStart that opened the session, sent again."""
+        return (message.sender, message.message_id) == self._start
 
     def receive(self, message: Message, now_ms: int) -> Accepted:
         """Take a message that is no duplicate, after `advance`. Raises `Rejection`."""
@@ -138,7 +147,7 @@ class Engine:
 
     def _take(self, message: Message, now_ms: int, *, by_runtime: bool) -> Accepted:
         self.session = life.accept(self.session, message, now_ms, by_runtime=by_runtime)
-        self.ids.add(message.message_id)
+        self.ids.add((message.sender, message.message_id))
         return Accepted(
             message=message,
             at_ms=now_ms,

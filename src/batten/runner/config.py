@@ -13,6 +13,11 @@ DEFAULT_PORT = 8080
 KEYS = ("MAESTRO_WEB_API_KEY", "MAESTRO_HOSTED_RUNNER_AUTH_TOKEN")
 """Either authenticates callers of the API; the session does not see them."""
 _REQUIRE = "MAESTRO_WEB_REQUIRE_KEY"
+MANIFEST_KEY = "BATTEN_RUNNER_MANIFEST_KEY"
+"""Signs manifests in the place of a caller's key, which may differ from runner to runner."""
+UNSIGNED = "BATTEN_RUNNER_UNSIGNED_MANIFESTS"
+"""With `1`, a manifest without a MAC is restored: of an older version, or of another make."""
+_OFF = ("0", "false", "no", "off")
 
 VARIABLES: dict[str, tuple[str, ...]] = {
     "runner_session_id": ("MAESTRO_RUNNER_SESSION_ID", "REMOTE_RUNNER_SESSION_ID"),
@@ -122,12 +127,25 @@ def _named_address(
     return before or host, after
 
 
-def _keys(environ: Mapping[str, str]) -> tuple[str, ...]:
-    required = environ.get(_REQUIRE, "").strip().lower()
-    if required in ("0", "false", "no", "off"):
+def manifest_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of manifests: the first signs, each is accepted. Empty if manifests have no MAC."""
+    own = environ.get(MANIFEST_KEY, "").strip()
+    return (own,) if own else _callers_keys(environ)
+
+
+def takes_unsigned(environ: Mapping[str, str]) -> bool:
+    return environ.get(UNSIGNED, "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _callers_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
+    if environ.get(_REQUIRE, "").strip().lower() in _OFF:
         return ()
-    keys = tuple(text for name in KEYS if (text := environ.get(name, "").strip()))
-    if not keys:
+    return tuple(text for name in KEYS if (text := environ.get(name, "").strip()))
+
+
+def _keys(environ: Mapping[str, str]) -> tuple[str, ...]:
+    keys = _callers_keys(environ)
+    if not keys and environ.get(_REQUIRE, "").strip().lower() not in _OFF:
         raise _wrong(
             f"callers need a key: set {' or '.join(KEYS)}, or {_REQUIRE}=0 to let anyone in who"
             " reaches the port"
@@ -144,7 +162,7 @@ def _exported(found: Mapping[str, str | None], environ: Mapping[str, str]) -> di
         "MAESTRO_AGENT_DIR": os.path.join(root, ".maestro/agent"),
         _REQUIRE: "1",
     }
-    kept = {name: value for name, value in environ.items() if name not in KEYS}
+    kept = {name: value for name, value in environ.items() if name not in (*KEYS, MANIFEST_KEY)}
     named = {VARIABLES[name][0]: value for name, value in found.items() if value is not None}
     return {**values, **kept, **named, "MAESTRO_HOSTED_RUNNER_MODE": "1"}
 

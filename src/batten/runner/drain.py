@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from batten.contract.errors import BattenError, HandoverFailed
 from batten.redact.redactor import Redactor
 from batten.runner import export, git, synthetic
+from batten.runner.config import manifest_keys
 from batten.runner.continuity import continuity_of, counted
 from batten.runner.evidence import DrainStatus, PlatformEvidence, references
 from batten.runner.flush import Flush, redacted
@@ -21,7 +22,7 @@ from batten.runner.manifest import (
     destination,
     encode,
     intended,
-    with_digest,
+    signed,
 )
 from batten.runner.request import DrainRequest
 from batten.workspace import files
@@ -65,8 +66,8 @@ async def hand_over(
 ) -> Drained:
     """Write the manifest of a stopped runtime, created at `at` (seconds).
 
-    Secrets of `environ` are not written, and git runs in it. `record` receives the evidence even
-    if writing fails, which raises `HandoverFailed`.
+    Secrets of `environ` are not written, its key signs the manifest, and git runs in it. `record`
+    receives the evidence even if writing fails, which raises `HandoverFailed`.
     """
     redactor = Redactor.from_environment(environ)
     flushed = await asyncio.to_thread(redacted, flushed, redactor)
@@ -78,7 +79,7 @@ async def hand_over(
     drafted = _draft(request, runner, scope, flushed, _instant(at))
     drafted = replace(drafted, git=await git.state_of(scope.root.path, environ))
     try:
-        manifest = await asyncio.to_thread(_written, drafted, runner, scope.root)
+        manifest = await asyncio.to_thread(_written, drafted, runner, scope.root, environ)
     # Text that is not Unicode raises ValueError.
     except (OSError, ValueError, BattenError) as error:
         evidence = replace(drafted.platform_evidence, status="interrupted")
@@ -149,10 +150,13 @@ def _draft(
     )
 
 
-def _written(drafted: SnapshotManifest, runner: Identity, root: Root) -> SnapshotManifest:
+def _written(
+    drafted: SnapshotManifest, runner: Identity, root: Root, environ: Mapping[str, str]
+) -> SnapshotManifest:
     place = destination(runner, root, drafted.created_at)
     evidence = replace(drafted.platform_evidence, manifest_path=place.path)
-    manifest = with_digest(replace(drafted, platform_evidence=evidence))
+    key = next(iter(manifest_keys(environ)), None)
+    manifest = signed(replace(drafted, platform_evidence=evidence), key)
     # It holds prompts: only its owner may read it.
     files.write(place, encode(manifest), mode=0o600)
     return manifest

@@ -1,7 +1,9 @@
 """The manifest of a drained runner, from which another can go on."""
 
+import hmac
 import os
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -54,19 +56,43 @@ class SnapshotManifest(Struct, frozen=True, kw_only=True):
     snapshot: RuntimeSnapshot
     """The runtime before the stop."""
     git: GitState | UnsetType = UNSET
+    manifest_hmac_sha256: str | UnsetType = UNSET
+    """By the runner's key, if it has one: of all other fields but the next, in any order and
+    layout."""
     manifest_sha256: str | UnsetType = UNSET
     """Of all other fields, in any order and layout."""
 
 
-def with_digest(manifest: SnapshotManifest) -> SnapshotManifest:
-    return replace(manifest, manifest_sha256=digest(msgspec.json.encode(manifest)))
+def signed(manifest: SnapshotManifest, key: str | None) -> SnapshotManifest:
+    """The manifest with its digest, and with a MAC if there is a key."""
+    if key is not None:
+        code = _mac(fields_of(msgspec.json.encode(manifest)), key)
+        manifest = replace(manifest, manifest_hmac_sha256=code)
+    content = msgspec.json.encode(manifest)
+    return replace(manifest, manifest_sha256=digest(fields_of(content)))
 
 
-def digest(content: bytes) -> str:
+def digest(fields: dict[str, Any]) -> str:
     """The SHA-256 of the fields of a manifest, without its own; order and layout do not count."""
-    fields = fields_of(content)
-    fields.pop("manifest_sha256", None)
-    return sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+    return sha256(_canonical(fields, "manifest_sha256")).hexdigest()
+
+
+def is_signed_by(fields: dict[str, Any], keys: Sequence[str]) -> bool:
+    """Whether the MAC of a manifest is by one of these keys."""
+    given = str(fields.get("manifest_hmac_sha256")).encode(errors="replace")
+    # Each is compared: the time says nothing about them.
+    matches = [hmac.compare_digest(given, _mac(fields, key).encode()) for key in keys]
+    return any(matches)
+
+
+def _mac(fields: dict[str, Any], key: str) -> str:
+    message = _canonical(fields, "manifest_sha256", "manifest_hmac_sha256")
+    return hmac.new(key.encode(errors="surrogateescape"), message, sha256).hexdigest()
+
+
+def _canonical(fields: dict[str, Any], *without: str) -> bytes:
+    kept = {name: value for name, value in fields.items() if name not in without}
+    return msgspec.json.encode(kept, order="sorted")
 
 
 def fields_of(content: bytes) -> dict[str, Any]:

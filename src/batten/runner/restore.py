@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -14,10 +15,11 @@ from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.incoming import Init
 from batten.protocols.maestro.snapshot import RuntimeState
+from batten.runner.config import KEYS, MANIFEST_KEY, UNSIGNED, manifest_keys, takes_unsigned
 from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
 from batten.runner.export import inside, workspace
 from batten.runner.flush import SUFFIX, SessionFile
-from batten.runner.manifest import digest, fields_of
+from batten.runner.manifest import digest, fields_of, is_signed_by
 from batten.workspace.root import Root
 
 _DEEPEST = DEEPEST + 8
@@ -119,15 +121,21 @@ class _Manifest(Struct, frozen=True):
     manifest_sha256: str | None = None
 
 
-def load(path: str, workspace_root: str, session_id: str | None = None) -> Restored:
+def load(
+    path: str,
+    workspace_root: str,
+    session_id: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Restored:
     """Read the manifest at `path`, relative to the workspace.
 
-    `session_id` overrides the manifest's. Raises `CallerError` with the code
-    `invalid_snapshot_manifest` if the session cannot be restored.
+    `session_id` overrides the manifest's. If `environ` has a key of manifests, one without a MAC by
+    that key is refused: a command in the workspace could have written it. Raises `CallerError` with
+    the code `invalid_snapshot_manifest` if the session cannot be restored.
     """
     root = workspace(workspace_root)
     place = os.path.join(root.path, path)
-    manifest = _decoded(_read(place), place)
+    manifest = _decoded(_read(place), place, environ or {})
     _check(manifest, root, place)
     flush = _FLUSH[manifest.runtime.flush_status]
     session = session_id or manifest.maestro_session_id
@@ -206,11 +214,13 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _decoded(content: bytes, place: str) -> _Manifest:
+def _decoded(content: bytes, place: str, environ: Mapping[str, str]) -> _Manifest:
     try:
-        manifest = msgspec.convert(fields_of(content), _Manifest)
+        fields = fields_of(content)
+        _check_signed(fields, place, environ)
+        manifest = msgspec.convert(fields, _Manifest)
         said = manifest.manifest_sha256
-        found = said and digest(content)
+        found = said and digest(fields)
     # Bad UTF-8 and deep nesting raise other errors than msgspec's own.
     except (ValueError, RecursionError) as error:
         raise _invalid(place, str(error)) from None
@@ -221,6 +231,26 @@ def _decoded(content: bytes, place: str) -> _Manifest:
             f" {said}; remove that field from a manifest that you change yourself",
         )
     return manifest
+
+
+def _check_signed(fields: dict[str, Any], place: str, environ: Mapping[str, str]) -> None:
+    keys = manifest_keys(environ)
+    if not keys or is_signed_by(fields, keys):
+        return
+    which = f"{MANIFEST_KEY}, or {' or '.join(KEYS)},"
+    if fields.get("manifest_hmac_sha256") is not None:
+        raise _invalid(
+            place,
+            "its manifest_hmac_sha256 is by another key, or it was changed after the drain; set"
+            f" {which} to the key of the runner that was drained",
+        )
+    if not takes_unsigned(environ):
+        raise _invalid(
+            place,
+            "it has no manifest_hmac_sha256, so that a command could have written it; set"
+            f" {UNSIGNED}=1 to restore a manifest of an older version or of another make, once you"
+            " know where it comes from",
+        )
 
 
 def _check(manifest: _Manifest, root: Root, place: str) -> None:

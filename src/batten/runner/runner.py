@@ -1,9 +1,10 @@
-"""A hosted runner: open to clients until its first drain."""
+"""A hosted runner: open to clients until its first accepted drain."""
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -32,7 +33,10 @@ class Runner:
         self.bound = identity.maestro_session_id
         """The session that this runner serves; None until it is known."""
         self.restored = restored
-        self.draining = False
+        self._is_drained = False
+        """Whether a drain was accepted, whatever came of it."""
+        self._drains = 0
+        """Drains in progress, those that may still be refused included."""
         self._now = now
         self._record = record
         self._environ = environ or {}
@@ -46,6 +50,20 @@ class Runner:
     def ready(self) -> bool:
         is_whole = self.restored is None or self.restored.is_ready
         return is_whole and not self.draining and os.path.isdir(self.identity.workspace_root)
+
+    @property
+    def draining(self) -> bool:
+        """True from the moment a drain is requested; for ever, unless it is refused."""
+        return self._is_drained or self._drains > 0
+
+    @contextmanager
+    def turning_away(self) -> Generator[None]:
+        """Accept no clients in this context, in which a drain is requested."""
+        self._drains += 1
+        try:
+            yield
+        finally:
+            self._drains -= 1
 
     def answer(self) -> IdentityAnswer:
         return answer(self.identity, ready=self.ready, draining=self.draining)
@@ -69,16 +87,23 @@ class Runner:
         """Stop `runtime` (None if it is gone) and write the manifest; one drain at a time.
 
         Takes no more clients from now on, even if the drain fails. The request is checked before
-        anything stops: a refused one changes nothing else. A complete drain is not repeated: its
-        result is returned again. A manifest that could not be written, or an interrupted drain, can
-        be requested again. `bound` is the session that was served, in case the runtime is gone.
+        anything stops: a refused one changes nothing, and clients may come again. A complete drain
+        is not repeated: its result is returned again. A manifest that could not be written, or an
+        interrupted drain, can be requested again. `bound` is the session that was served, in case
+        the runtime is gone.
         """
-        self.draining = True
+        with self.turning_away():
+            return await self._drain(request, runtime, bound)
+
+    async def _drain(
+        self, request: DrainRequest, runtime: Drainable | None, bound: str | None
+    ) -> Drained:
         identity = replace(
             self.identity, maestro_session_id=bound or self.identity.maestro_session_id
         )
         async with self._one_drain:
             scope = await checked(request, identity)
+            self._is_drained = True
             if self.drained is not None and self.drained.status == "drained":
                 return self.drained
             if self._flushed is None or self._flushed.status == "failed":

@@ -106,7 +106,8 @@ def test_faults_of_a_message_are_told_in_their_order(stub: Any) -> None:
     assert stub.SuspendSession(suspend, metadata=bearer("lead")).ack.ok
     assert code_of(stub, message("zoe", "2", mode=MODES[1])) == "INVALID_ENVELOPE"
     assert code_of(stub, message("zoe", "2")) == "SESSION_NOT_OPEN"
-    again = send(stub, message("zoe", "1"))
+    assert code_of(stub, message("zoe", "1")) == "SESSION_NOT_OPEN"
+    again = send(stub, message("ann", "1"))
     assert (again.ok, again.duplicate, again.session_state) == (
         True,
         True,

@@ -325,7 +325,7 @@ def watched(watch: Callable[..., Any]) -> "queue.Queue[Any]":
 
 def test_watchers_hear_of_sessions_policies_and_signals(server: Server, lead: Any) -> None:
     watcher = server.client("watcher")
-    before = started(sdk.DecisionSession, lead, ["lead"])
+    before = started(sdk.DecisionSession, lead, ["lead", "watcher"])
     sessions = watched(watcher.watch_sessions)
     policies = watched(watcher.watch_policies)
     assert "policy.default" in [one.policy_id for one in policies.get(timeout=10).descriptors]
@@ -333,7 +333,7 @@ def test_watchers_hear_of_sessions_policies_and_signals(server: Server, lead: An
     while first[-1].event.session.session_id != before.session_id:
         first.append(sessions.get(timeout=10))
     assert {event.event.event_type for event in first} == {1}
-    after = started(sdk.DecisionSession, lead, ["lead"])
+    after = started(sdk.DecisionSession, lead, ["lead", "watcher"])
     after.suspend()
     after.resume()
     after.cancel()
@@ -354,7 +354,7 @@ def test_watcher_knows_that_it_listens_before_there_is_a_session(tmp_path: Path)
         )
         call.initial_metadata()
         lead = empty.client("lead")
-        session = started(sdk.DecisionSession, lead, ["lead"])
+        session = started(sdk.DecisionSession, lead, ["lead", "watcher"])
         lead.close()
         event = next(call).event
         assert (event.event_type, event.session.session_id) == (1, session.session_id)
@@ -364,7 +364,9 @@ def test_watcher_knows_that_it_listens_before_there_is_a_session(tmp_path: Path)
 def test_watcher_hears_of_ended_sessions_also_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as first:
         lead = first.client("lead")
-        ended, live, gone = (started(sdk.DecisionSession, lead, ["lead"]) for _ in range(3))
+        ended, live, gone = (
+            started(sdk.DecisionSession, lead, ["lead", "watcher"]) for _ in range(3)
+        )
         ended.cancel()
         gone.cancel()
         lead.close()
@@ -386,7 +388,7 @@ def test_watcher_hears_of_ended_sessions_also_after_a_restart(tmp_path: Path) ->
         assert states == {ended.session_id: "CANCELLED", live.session_id: "OPEN"}
         assert {one.observed_at_unix_ms - one.session.started_at_unix_ms for one in told} == {0}
         lead = second.client("lead")
-        new = started(sdk.DecisionSession, lead, ["lead"])
+        new = started(sdk.DecisionSession, lead, ["lead", "watcher"])
         lead.close()
         assert next(call).event.session.session_id == new.session_id
         call.cancel()

@@ -235,6 +235,11 @@ class Runtime:
         row = await store.find_run(self.journal, session_id)
         return None if row is None else row.run_id
 
+    def peek(self, session_id: str) -> Session | None:
+        """A session in memory, as it was left; None if it is not there."""
+        held = self._sessions.get(session_id)
+        return None if held is None or held.is_opening else held.engine.session
+
     def holds(self, session_id: str) -> bool:
         """Whether this runtime works on the session, and it has not ended."""
         return (held := self._sessions.get(session_id)) is not None and held.lease is not None
@@ -328,7 +333,7 @@ class Runtime:
 
     async def _started_before(self, held: HeldSession, message: Message) -> Answer:
         await held.settled()
-        if held.engine.start_id != message.message_id:
+        if not held.engine.is_start(message):
             raise rules.already_exists(message.session_id)
         return Answer(held.engine.session.state, self.clock(), duplicate=True)
 

@@ -296,12 +296,13 @@ class ObservedRun:
             self._canceller = (told[0] or self._canceller[0], told[1] or self._canceller[1])
             return
         progress = self.progress
-        if frame.message_id in progress.recent:
+        named = (frame.sender, frame.message_id)
+        if named in progress.recent:
             return
         ordinal = 0 if is_own else progress.ordinal + 1
         await self._append(self._written(frame, ordinal))
         progress.ordinal = ordinal or progress.ordinal
-        progress.recent.append(frame.message_id)
+        progress.recent.append(named)
 
     # When the runtime cannot be reached
 

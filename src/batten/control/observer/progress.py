@@ -40,7 +40,7 @@ class Progress(Struct, kw_only=True):
     """Who takes part in the session, as far as it was told."""
     is_open: bool = True
     """The session names no participants: whoever speaks of it takes part."""
-    recent: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    recent: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     """Ids of its latest messages."""
     heard: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     """Senders and ids of the latest signals and progress."""
@@ -80,7 +80,7 @@ class Progress(Struct, kw_only=True):
                 if fact.ordinal is UNSET and fact.message_type in AMBIENT:
                     self.heard.append((fact.sender or "", fact.message_id or ""))
                 else:
-                    self.recent.append(fact.message_id or "")
+                    self.recent.append((fact.sender or "", fact.message_id or ""))
                     self.ordinal = fact.ordinal or self.ordinal
             case _:
                 pass

@@ -74,6 +74,8 @@ class GetContextUsage(Struct, frozen=True, tag="get_context_usage", tag_field="s
 
 class RewindFiles(Struct, frozen=True, tag="rewind_files", tag_field="subtype"):
     user_message_id: str
+    dry_run: bool = False
+    """Say what would change, and change nothing."""
 
 
 class StopTask(Struct, frozen=True, tag="stop_task", tag_field="subtype"):

@@ -9,6 +9,8 @@ from batten.protocols.macp.json_values import object_of
 
 TYPES = frozenset({"PolicyResolved", "PolicyCommitmentEvaluated", "PolicyDenied"})
 """Messages of the runtime itself. They have no place among those of a session."""
+AUTHOR = "batten-runtime"
+"""The sender of them, where the runtime is beside the service."""
 ASKED_BY = "batten-judgements"
 """The metadata by which an observer asks a runtime for them: clients that count what they are sent
 would count these too.

@@ -20,7 +20,7 @@ from batten.protocols.macp import events as ev
 from batten.protocols.macp.emitting import RECOVERY, STREAMS, Emitter, NormaliserState
 from batten.protocols.macp.events import CanonicalEvent, Source, Subject
 from batten.protocols.macp.json_values import object_of, texts_of
-from batten.protocols.macp.judgements import evaluated_payload, resolved_payload
+from batten.protocols.macp.judgements import AUTHOR, evaluated_payload, resolved_payload
 from batten.protocols.macp.messages import (
     Message,
     emit_evaluated,
@@ -33,7 +33,6 @@ from batten.protocols.macp.redaction import redact
 
 VERSION = 1
 EMBEDDED = "embedded"
-_RUNTIME = "batten-runtime"
 _ELSEWHERE = "rust-runtime"
 _STATE = "SESSION_STATE_"
 
@@ -124,10 +123,10 @@ def _bound(emitter: Emitter, fact: f.MacpSessionBound) -> None:
         )
     )
     payload = resolved_payload(fact.policy, emitter.ts)
-    emit_resolved(emitter, fact.policy.policy_id, _RUNTIME, payload, _from("PolicyResolved"))
+    emit_resolved(emitter, fact.policy.policy_id, AUTHOR, payload, _from("PolicyResolved"))
 
 
-def _from(raw_type: str, name: str = _RUNTIME) -> Source:
+def _from(raw_type: str, name: str = AUTHOR) -> Source:
     return Source(kind="runtime", name=name, raw_type=raw_type)
 
 
@@ -164,9 +163,7 @@ def _decoded(
 
 def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
     payload = evaluated_payload(fact)
-    emit_evaluated(
-        emitter, fact.commitment_id, _RUNTIME, payload, _from("PolicyCommitmentEvaluated")
-    )
+    emit_evaluated(emitter, fact.commitment_id, AUTHOR, payload, _from("PolicyCommitmentEvaluated"))
     if fact.decision == "deny":
         text = "; ".join(payload["reasons"]) or "the policy denied the commitment"
         _send_failed(
@@ -181,7 +178,7 @@ def _evaluated(emitter: Emitter, fact: f.MacpCommitmentEvaluated) -> None:
         emitter.denied(
             fact.commitment_id or fact.message_id,
             _from("PolicyDenied"),
-            sender=_RUNTIME,
+            sender=AUTHOR,
             message=text,
             payload=payload,
         )
@@ -233,7 +230,7 @@ def _envelope(emitter: Emitter, fact: f.MacpFrameObserved) -> None:
 
 
 def _runtime(state: NormaliserState) -> str:
-    return _RUNTIME if state.is_hosted else _ELSEWHERE
+    return AUTHOR if state.is_hosted else _ELSEWHERE
 
 
 def _status(emitter: Emitter, fact: f.MacpFrameObserved) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from batten import __version__
 from batten.agent.rules.rule import Rule, check_tools, parse_rule
 from batten.contract.commands import Configure
-from batten.contract.errors import CallerError, NotFound
+from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.models.registry import split_name
 from batten.models.short_names import model_named
 from batten.protocols.claude import control
@@ -16,7 +16,7 @@ from batten.protocols.claude.permissions import Update, asks, our_mode
 from batten.serve.claude.checkpoints import runs_since
 from batten.serve.claude.servers import LentServer, LentServers
 from batten.session.live import LiveSession
-from batten.session.reverting import applied_patches, revert_run
+from batten.session.rewinding import preview_rewind, rewind_files
 
 _SOURCE = "client"
 """The source of the rules in a client's permission updates."""
@@ -63,7 +63,7 @@ class Controls:
             case control.GetContextUsage():
                 return await self._context_usage()
             case control.RewindFiles():
-                return await self._rewind(request.user_message_id)
+                return await self._rewind(request)
             case control.StopTask():
                 raise NotFound(f"no task is named {request.task_id}")
             case control.Initialize() | control.InterruptTurn():
@@ -158,26 +158,33 @@ class Controls:
             )
         return server
 
-    async def _rewind(self, message_id: str) -> Frame:
-        """Revert the file changes of all runs since a prompt, the latest first."""
-        if self._live.is_working:
-            raise CallerError("files are not rewound while a turn runs; interrupt it first")
+    async def _rewind(self, request: control.RewindFiles) -> Frame:
+        """Restore the files as they were before a prompt, or say what that would do.
+
+        A preview that finds a reason against it answers with that; a rewind raises it.
+        """
         deps = self._session.deps
-        changed: list[str] = []
-        for run in reversed(await runs_since(deps.journal, self._session.session_id, message_id)):
-            if not await applied_patches(deps.journal, run.run_id, []):
-                continue
-            changed += await revert_run(
-                deps.journal,
-                deps.seal_key(),
-                deps.redactor,
-                run,
-                home=deps.home,
-                paths=[],
-                by="client",
-                reason="rewound by the client",
-            )
-        return {"canRewind": True, "filesChanged": sorted(set(changed))}
+        try:
+            if self._live.is_working:
+                raise CallerError("files are not rewound while a turn runs; interrupt it first")
+            runs = await runs_since(deps.journal, self._session.session_id, request.user_message_id)
+            key = deps.seal_key
+            if request.dry_run:
+                effect = await preview_rewind(deps.journal, key, runs, home=deps.home)
+            else:
+                effect = await rewind_files(
+                    deps.journal, key, deps.redactor, runs, home=deps.home, by="client"
+                )
+        except BattenError as error:
+            if request.dry_run:
+                return {"canRewind": False, "error": str(error)}
+            raise
+        return {
+            "canRewind": True,
+            "filesChanged": list(effect.paths),
+            "insertions": effect.insertions,
+            "deletions": effect.deletions,
+        }
 
 
 def _updated(held: list[Rule], change: Update) -> list[Rule]:

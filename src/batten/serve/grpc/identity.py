@@ -10,7 +10,11 @@ from msgspec import Struct
 
 from batten.contract.errors import CallerError
 from batten.control.coordination.chair import CHAIR
+from batten.coordination.envelope import RUNTIME
 from batten.coordination.rejection import Rejection, forbidden
+from batten.coordination.session import Session, may_manage
+from batten.protocols.macp.judgements import AUTHOR
+from batten.serve.http.keys import KEYLESS, OUR_NAMES
 
 Verify = Callable[[str], "Identity"]
 """The identity of a credential; raises `Rejection` for one that is not valid."""
@@ -18,6 +22,8 @@ Lookup = Callable[[str], "Identity | None"]
 _FRESH_S = 10.0
 """A known identity is looked up again after this time, so that the use of its key is noted."""
 _MOST_KNOWN = 10_000
+_AUTHORS = OUR_NAMES | KEYLESS
+"""No caller may give itself such a name: events and the audit log name authors so."""
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -38,6 +44,12 @@ class Identity(Struct, frozen=True, kw_only=True):
             raise forbidden(f"{self.sender} may not start sessions")
         if self.allowed_modes and mode not in self.allowed_modes:
             raise forbidden(f"{self.sender} may not send in mode {mode!r}")
+
+    def may_see(self, session: Session) -> bool:
+        """Whether the caller takes part in the session, may commit in it, or may look at any."""
+        return (
+            self.is_observer or session.panel.has(self.sender) or may_manage(session, self.sender)
+        )
 
 
 class StaticToken(Identity, frozen=True, kw_only=True):
@@ -100,9 +112,10 @@ class Authenticator:
         """`keys_version` changes when `keys` or `allow_anyone` would answer otherwise than before.
         `allow_anyone` says whether a bearer value is the sender itself: development only.
 
-        No caller may use a `reserved` name: agents of this process have it.
+        No caller may use a `reserved` name: agents of this process have it. Nor may one give
+        itself a name by which events and the audit log tell what Batten and its operators do.
         """
-        self._reserved = frozenset((CHAIR, *reserved))
+        self._reserved = frozenset((CHAIR, RUNTIME, AUTHOR, *reserved))
         self._tokens = tokens or {}
         self._jwt = jwt
         self._keys = keys
@@ -137,8 +150,7 @@ class Authenticator:
 
     def _checked(self, identity: Identity) -> Identity:
         if identity.sender in self._reserved:
-            name = identity.sender
-            raise Rejection("UNAUTHENTICATED", f"{name} is a name of the runtime's: use another")
+            raise _reserved(identity.sender)
         return identity
 
     def _look_up(self, credential: str, name: str) -> Identity:
@@ -148,11 +160,17 @@ class Authenticator:
                 known = self._keys(credential)
             if known is not None:
                 return known
-        if (credential or name) and self._allow_anyone():
-            return Identity(sender=credential or name, can_manage_mode_registry=True)
+        if (sender := credential or name) and self._allow_anyone():
+            if sender.casefold() in _AUTHORS:
+                raise _reserved(sender)
+            return Identity(sender=sender, can_manage_mode_registry=True)
         raise Rejection(
             "UNAUTHENTICATED", "send a valid token: metadata authorization: Bearer TOKEN"
         )
+
+
+def _reserved(sender: str) -> Rejection:
+    return Rejection("UNAUTHENTICATED", f"{sender} is a name of the runtime's: use another")
 
 
 def _credential(metadata: Mapping[str, Any]) -> tuple[str, str]:

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-import re
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
 
-from batten.contract.errors import BattenError, StoreDamaged
+from batten.contract.errors import BattenError
 from batten.contract.tracing import current_traceparent, parse_traceparent
 from batten.control.coordination.answers import Answer, Heard, Lifecycle
 from batten.control.coordination.ids import SURFACE
@@ -23,6 +21,7 @@ from batten.coordination.envelope import (
     VERSION,
     Message,
     check_shape,
+    session_of,
 )
 from batten.coordination.rejection import Rejection, forbidden, not_found
 from batten.coordination.session import Session
@@ -31,20 +30,16 @@ from batten.protocols.macp.judgements import ASKED_BY
 from batten.serve.grpc import wire
 from batten.serve.grpc.counts import RuntimeCounts
 from batten.serve.grpc.identity import Authenticator, Identity, ServerIdentity
+from batten.serve.grpc.listing import SessionList
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.status import abort, internal
 from batten.serve.grpc.streams import SessionStream
 
 _log = logging.getLogger("batten.coordination")
-_PAGE = 100
-_LARGEST_PAGE = 1000
 _SUSPENSIONS = "batten-suspensions"
 """The metadata by which a stream asks to be told of them: clients that count what they are sent, as
 the SDKs do, would count these too, and miss messages when they resume.
 """
-_CURSOR = re.compile(r"\S+ \S+")
-"""The place of a session in the list: its time and its id."""
-
 
 Record = Callable[[str, str, str, str], AbstractContextManager[object]]
 """Takes who does what to what: the sender, the action, the resource and its id."""
@@ -77,6 +72,7 @@ class RuntimeService:
         self._rates = rates
         self._group = group
         self._max_payload_bytes = max_payload_bytes
+        self._list = SessionList(runtime)
         self.counts = RuntimeCounts(runtime)
 
     def identify(self, context: Any) -> Identity:
@@ -195,10 +191,7 @@ class RuntimeService:
         session = await self._runtime.find(session_id)
         if session is None:
             raise not_found(session_id)
-        panel = session.panel
-        if not (
-            identity.is_observer or identity.sender == panel.initiator or panel.has(identity.sender)
-        ):
+        if not identity.may_see(session):
             raise forbidden(f"{identity.sender} does not take part in the session")
         return session
 
@@ -209,30 +202,11 @@ class RuntimeService:
         return wire.core.GetSessionResponse(metadata=wire.metadata(session))
 
     async def ListSessions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        self.identify(context)
-        if request.page_size < 0:
-            raise Rejection("INVALID_REQUEST", "page_size must not be negative")
-        size = min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE
-        after = _read_token(request.page_token)
-        journal = self._runtime.journal
-        rows = await journal.sessions(after=after, limit=size + 1, surface=SURFACE)
-        found = [wire.metadata(one) for one in await self._load(rows[:size])]
-        more = _token(rows[size - 1].cursor) if len(rows) > size else ""
-        return wire.core.ListSessionsResponse(sessions=found, next_page_token=more)
-
-    async def _load(self, rows: Sequence[SessionRow]) -> list[Session]:
-        """The sessions of these rows, without those that cannot be folded."""
-        found: list[Session] = []
-        for row in rows:
-            session_id = str(row.settings.get("macp_session_id", ""))
-            try:
-                session = await self._runtime.find(session_id)
-            except (StoreDamaged, Rejection, AssertionError) as error:
-                _log.error("session %s cannot be shown: %s", session_id, error)
-                continue
-            if session is not None:
-                found.append(session)
-        return found
+        found, more = await self._list.page(
+            self.identify(context), request.page_size, request.page_token
+        )
+        metadata = [wire.metadata(one) for one in found]
+        return wire.core.ListSessionsResponse(sessions=metadata, next_page_token=more)
 
     async def _recall(self) -> None:
         """Load the sessions that ended last, also before this process. Those that are live and not
@@ -243,7 +217,7 @@ class RuntimeService:
             run = None if row.last_run_id is None else await journal.run(row.last_run_id)
             if run is not None and run.outcome is not None:
                 ended.append(row)
-        await self._load(ended)
+        await self._list.load(ended)
 
     async def CancelSession(self, request: Any, context: Any) -> Any:  # noqa: N802
         return await self._manage(
@@ -373,34 +347,43 @@ class RuntimeService:
     # Watches
 
     async def WatchSessions(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        self.identify(context)
+        identity = self.identify(context)
         await self._recall()  # before the watch has a buffer that could overflow
         watching = self._runtime.lifecycle.subscribe()
         try:
             await context.send_initial_metadata(())
             told: set[str] = set()
-            for session in self._runtime.known():
+            for session in filter(identity.may_see, self._runtime.known()):
                 told.add(session.session_id)
                 event = Lifecycle("CREATED", session, session.started_at_ms)
                 yield wire.lifecycle_event(event)
             async with aclosing(watching.values()) as values:
                 async for event in values:
-                    if event.kind != "CREATED" or event.session.session_id not in told:
+                    is_news = event.kind != "CREATED" or event.session.session_id not in told
+                    if is_news and identity.may_see(event.session):
                         yield wire.lifecycle_event(event)
         finally:
             watching.close()
 
     async def WatchSignals(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        self.identify(context)
+        identity = self.identify(context)
         watching = self._runtime.signals.subscribe()
         try:
             # The headers tell the client that it listens from now on.
             await context.send_initial_metadata(())
             async with aclosing(watching.values()) as values:
                 async for heard in values:
-                    yield _signal(heard)
+                    if self._may_hear(identity, heard.message):
+                        yield _signal(heard)
         finally:
             watching.close()
+
+    def _may_hear(self, identity: Identity, signal: Message) -> bool:
+        """Whether the caller may hear a Signal or Progress: any, unless it names a session here
+        that the caller may not see.
+        """
+        session = self._runtime.peek(session_of(signal))
+        return session is None or identity.sender == signal.sender or identity.may_see(session)
 
     async def WatchModeRegistry(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         async with aclosing(self._changes("modes")) as changes:
@@ -466,17 +449,3 @@ def _first_fault(errors: BaseExceptionGroup[Any]) -> Rejection:
             raise error
     _log.error("a stream failed", exc_info=errors)
     return internal()
-
-
-def _token(cursor: str) -> str:
-    return urlsafe_b64encode(cursor.encode()).decode()
-
-
-def _read_token(token: str) -> str | None:
-    if not token:
-        return None
-    with suppress(ValueError):
-        cursor = urlsafe_b64decode(token.encode()).decode()
-        if _CURSOR.fullmatch(cursor) and _token(cursor) == token:
-            return cursor
-    raise Rejection("INVALID_REQUEST", "page_token is not one of this runtime's")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from batten.client.transport import MOST_COMPLAINTS
-from batten.contract.errors import CallerError, NotFound, NotReady
+from batten.contract.errors import BattenError, CallerError, NotFound, NotReady
 from batten.contract.facts.session import DONE, TTL_EXPIRED
 from batten.protocols.maestro.connection import LOCAL
 from batten.protocols.maestro.hosted import (
@@ -315,20 +315,30 @@ class Runtime:
         """Accept no more messages or subscriptions, end the session, and leave a manifest.
 
         Earlier messages stay readable. A second drain, or one after a shutdown, finds nothing to
-        stop. A drain continues when its caller is cancelled; the next caller receives its result.
+        stop. A refused request changes nothing. A drain continues when its caller is cancelled; the
+        next caller receives its result.
         """
         if self.runner is None:
             raise NotFound(NOT_HOSTED)
         if self._closed.is_set():
             raise NotFound(NO_SESSION, code="stale_session")
         wanted = request_received(request)
-        self.runner.draining = True  # now, not only when the drain task starts
-        if wanted.reason == TTL_EXPIRED:
-            self._served.reason = TTL_EXPIRED
-        draining, self._unheard = self._unheard, None
-        if draining is None:
+        with self.runner.turning_away():  # now, not only when the drain task starts
+            if self._unheard is not None:
+                unheard, self._unheard = self._unheard, None
+                with suppress(CallerError):  # the refusal was that caller's
+                    return await self._heard(unheard)
+            if wanted.reason == TTL_EXPIRED:
+                self._served.reason = TTL_EXPIRED
             runtime = self._served if self._is_live and not self._is_shut else None
-            draining = self._begin(self.runner.drain(wanted, runtime, self.session_id))
+            drain = self.runner.drain(wanted, runtime, self.session_id)
+            try:
+                return await self._heard(self._begin(drain))
+            except BattenError:
+                self._served.reason = DONE
+                raise
+
+    async def _heard(self, draining: ShieldedTask[Drained]) -> Drained:
         try:
             return await draining.result()
         except asyncio.CancelledError:

@@ -15,7 +15,9 @@ def add_gauges(metrics: Metrics, service: RunnerService) -> None:
 
     metrics.gauge("batten_runner_ready", "1 if clients may attach.", lambda: int(runner.ready))
     metrics.gauge(
-        "batten_runner_draining", "1 from the first drain on.", lambda: int(runner.draining)
+        "batten_runner_draining",
+        "1 from the first accepted drain on.",
+        lambda: int(runner.draining),
     )
     metrics.gauge(
         "batten_runner_session_open",

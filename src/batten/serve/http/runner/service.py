@@ -166,11 +166,11 @@ class RunnerService:
         return drained
 
     async def _drain(self, request: DrainRequest) -> Drained:
-        self.runner.draining = True
-        hosted = await self._drainable()
-        if hosted is not None:
-            return await hosted.runtime.drain(request)
-        return await self.runner.drain(request, None, self.bound)
+        with self.runner.turning_away():
+            hosted = await self._drainable()
+            if hosted is not None:
+                return await hosted.runtime.drain(request)
+            return await self.runner.drain(request, None, self.bound)
 
     async def _drainable(self) -> _Hosted | None:
         """The session, after waiting for one that is being opened; an idle one is woken."""
