@@ -330,6 +330,12 @@ def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
         help="what it may do: look; also start, steer and delete; also configure (operator)",
     )
     keys.add_argument("--json", action="store_true", help="one object a line")
+    command(
+        "token",
+        "tokens.print_token",
+        "Print the token of this home, which its services take in place of a key over TCP. Batten's"
+        ' own commands find it; for others: -H "Authorization: Bearer $(batten token)".',
+    )
 
 
 def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:

@@ -11,10 +11,13 @@ from ipaddress import ip_address
 
 from batten.contract.errors import ProviderError, Refused
 from batten.tools.addresses import Address, Allowed
+from batten.tools.own_ports import is_own_port
 
 
 async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Address]:
-    """The host's addresses that tools may reach. Raises `Refused` if there are none."""
+    """The host's addresses that tools may reach. Raises `Refused` if there are none, also where
+    only Batten listens, whatever is allowed.
+    """
     addresses = await _resolve(host, port)
     permitted = [one for one in addresses if allowed.permits(host, one)]
     if not permitted:
@@ -24,7 +27,14 @@ async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Ad
             " BATTEN_HTTP_ALLOW (hosts or ranges)",
             code="address_refused",
         )
-    return permitted
+    others = [one for one in permitted if not is_own_port(one, port)]
+    if not others:
+        raise Refused(
+            f"{host}:{port} is a port of Batten itself, which tools never reach; BATTEN_HTTP_ALLOW"
+            " does not change that",
+            code="address_refused",
+        )
+    return others
 
 
 async def _resolve(host: str, port: int) -> list[Address]:
