@@ -42,6 +42,7 @@ COMMANDS = {
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
     "keys": "make, list, rotate and revoke API keys of the service",
+    "token": "print the token of this home, for its services over TCP",
     "sinks": "receivers of what happens: bus, webhooks, traces",
     "smoke": "send one event to the event bus and read it back",
     "audit": "who did what: keys, runs, answers, removals",

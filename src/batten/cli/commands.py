@@ -346,6 +346,12 @@ def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
         help="rotate: how long the old key still works: 1h, 7d, or 0s for not at all (24h)",
     )
     keys.add_argument("--json", action="store_true", help="one object a line")
+    command(
+        "token",
+        "tokens.print_token",
+        "Print the token of this home, which its services take in place of a key over TCP. Batten's"
+        ' own commands find it; for others: -H "Authorization: Bearer $(batten token)".',
+    )
 
 
 def _add_sinks(command: Callable[[str, str, str], Parser]) -> None:

@@ -265,7 +265,8 @@ async def _served(
 
     check_installed()
     unset = dict.fromkeys(("jwt_issuer", "jwt_audience", "jwks", "tls_cert", "tls_key", "metrics"))
-    flags = Namespace(**unset, bind=options.bind, tokens=options.tokens, insecure=False)
+    shut = {"insecure": False, "open": False, "wants_token": ""}
+    flags = Namespace(**unset, **shut, bind=options.bind, tokens=options.tokens)
     environ = opener.base.environ
     listening = listening_of(flags, environ)
     reserved = [agent.name for agent in panel.agents]

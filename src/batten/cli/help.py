@@ -12,7 +12,10 @@ _GROUPS = {
     "Look at runs": ("runs", "show", "events", "artifacts", "diff", "stats", "requests"),
     "Steer and undo": ("answer", "decide", "cancel", "annotate", "apply", "reject", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
-    "Serve": (*("serve", "worker", "runtime", "hosted-runner", "keys", "sinks", "smoke", "audit"),),
+    "Serve": (
+        *("serve", "worker", "runtime", "hosted-runner", "keys", "token", "sinks", "smoke"),
+        "audit",
+    ),
     "Embed and test": ("headless", "scenario", "conformance"),
     "Set up": (*("doctor", "models", "trust", "sandbox", "completion", "help", "version"),),
 }

@@ -15,6 +15,7 @@ from batten import __version__
 from batten.cli.arguments import parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
+from batten.cli.tokens import why_token_is_wanted
 from batten.contract.errors import BattenError, CallerError
 from batten.serve.output import instead_of_people, redact_for_people, say
 from batten.serve.words import redacting
@@ -103,6 +104,7 @@ def _log_to_stderr(environ: Mapping[str, str], runner_session_id: str) -> "JsonL
 
 
 def _serve(config: "RunnerConfig", flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from batten.serve.http.runner.access import PLATFORM
     from batten.serve.http.server import ServeOptions, serve
 
     root = config.identity.workspace_root
@@ -122,7 +124,14 @@ def _serve(config: "RunnerConfig", flags: Sequence[str], environ: Mapping[str, s
     try:
         code = serve(
             hosting.opening,
-            ServeOptions(home=opener.home, host=config.host, port=config.port, wants_keys=False),
+            ServeOptions(
+                home=opener.home,
+                host=config.host,
+                port=config.port,
+                wants_keys=False,
+                keyless=PLATFORM,
+                wants_token=why_token_is_wanted(opener.base),
+            ),
             hosting.drain_at_end,
         )
     finally:

@@ -25,6 +25,7 @@ from batten.wiring.home import batten_home
 if TYPE_CHECKING:
     from batten.journal.contract import Journal
     from batten.redact.redactor import Redactor
+    from batten.serve.grpc.callers import Callers
     from batten.serve.grpc.identity import Authenticator, Identity
     from batten.serve.grpc.server import Listening
 
@@ -43,8 +44,8 @@ def runtime_parser() -> Parser:
         prog="batten runtime",
         usage="batten runtime [--bind HOST:PORT] [FLAG ...]",
         description="Serve the MACP runtime over gRPC: sessions in which agents propose, vote and"
-        " commit under a policy. On loopback, without tokens and API keys, a bearer value is taken"
-        " as the sender's name.",
+        " commit under a policy. On loopback, without tokens and API keys, the bearer value of our"
+        " own user's programs is taken as the sender's name.",
     )
     made.add_argument(
         "--bind", metavar="HOST:PORT", help=f"default: {_BIND}; port 0 for a free one"
@@ -60,6 +61,17 @@ def runtime_parser() -> Parser:
         "--insecure",
         action="store_true",
         help="without TLS, and without tokens if there are none, also on other addresses",
+    )
+    made.add_argument(
+        "--open",
+        action="store_true",
+        help="serve every user of this machine, and commands, where no token is wanted",
+    )
+    made.add_argument(
+        "--wants-token",
+        default="",
+        metavar="REASON",
+        help="why not even our own user is served without a token: `batten serve` tells",
     )
     made.add_argument(
         "--rate-limit",
@@ -114,8 +126,9 @@ def check_installed() -> None:
         raise CallerError("the runtime needs more packages: install batten[runtime]", code="config")
 
 
-def hosted_runtime(options: Namespace) -> tuple[str, ...]:
-    """The command of the runtime beside `batten serve`; empty if it has none.
+def hosted_runtime(options: Namespace, wants_token: str) -> tuple[str, ...]:
+    """The command of the runtime beside `batten serve`; empty if it has none. `wants_token`: why
+    not even our user is served without the token, if so.
 
     It is a process of its own: gRPC would cost the server's start and memory. Raises `CallerError`
     if it was asked for and cannot be.
@@ -131,7 +144,9 @@ def hosted_runtime(options: Namespace) -> tuple[str, ...]:
             raise
         say(f"batten: no runtime: {error}")
         return ()
-    return (sys.executable, "-P", "-m", "batten", "runtime", "--leave-with-stdin", "--bind", bind)
+    flags = ("--open",) if options.open else (f"--wants-token={wants_token}",)
+    command = (sys.executable, "-P", "-m", "batten", "runtime", "--leave-with-stdin")
+    return (*command, "--bind", bind, *flags)
 
 
 def _check_free(bind: str) -> None:
@@ -397,7 +412,17 @@ def authenticator_of(
         keys_version=lambda: ring.version,
         allow_anyone=lambda: may and not configured and ring.is_empty and not is_closed,
         reserved=reserved,
+        callers=_callers(options, environ, home, listening.host),
     )
+
+
+def _callers(options: Namespace, environ: Mapping[str, str], home: str, host: str) -> "Callers":
+    from batten.client.home_service import make_home_token
+    from batten.serve.grpc.callers import Callers
+
+    is_open = options.open or _is_insecure(options, environ)
+    token = make_home_token(home)
+    return Callers(token, host, is_open=is_open, wants_token=options.wants_token)
 
 
 def _key_identity(ring: object, credential: str) -> "Identity | None":

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,6 +17,7 @@ from batten.cli.arguments import at_least_0, at_least_1, parse_headless, port
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser, UsageError
 from batten.cli.runtime import hosted_runtime
+from batten.cli.tokens import why_token_is_wanted
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
@@ -64,6 +65,11 @@ def serve_parser() -> Parser:
         default=[],
         metavar="NAME",
         help="a name besides localhost that a server on loopback answers to",
+    )
+    made.add_argument(
+        "--open",
+        action="store_true",
+        help="serve every user of this machine, and commands, where no key is wanted",
     )
     made.add_argument(
         "--rate-limit",
@@ -318,6 +324,11 @@ def _local(host: str) -> tuple[str, ...]:
     return (LOOPBACK,) if is_loopback(host) else ()
 
 
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        _log.warning("%s", sentence)
+
+
 def _tls(options: Namespace) -> "Tls | None":
     from batten.serve.http.listener import Tls
 
@@ -350,7 +361,8 @@ def _serve(
         options.host = plane.host or _HOST
     if options.port is None:
         options.port = plane.port or _PORT
-    runtime = hosted_runtime(options)
+    wants_token = why_token_is_wanted(base, options.workers)
+    runtime = hosted_runtime(options, wants_token)
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     table = sink_table(opener.home, environ, base.cwd or current_directory(), base.settings)
@@ -384,11 +396,12 @@ def _serve(
         api_keys=plane.auth_api_keys,
         is_closed=plane.is_closed,
         allow_hosts=tuple(options.allow_host),
+        is_open=options.open,
+        wants_token=wants_token,
     )
     level = LOG_LEVELS.get(plane.log_level.lower(), logging.INFO)
     log = log_to_stderr(Redactor.from_environment(environ).text, level)
-    for sentence in said_at_start(plane, environ):
-        _log.warning("%s", sentence)
+    _warn(said_at_start(plane, environ))
     try:
         return serve(
             lambda: service(opener, staff, callers, beside, policy, limits, runtime, reachable),

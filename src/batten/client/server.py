@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from batten.client.frames import SILENT_S
 from batten.client.history import RunInfo
+from batten.client.home_service import default_home, token_for, with_address
 from batten.client.result import Result
 from batten.client.served import ServedResult
 from batten.contract.envelope import Envelope, decode
@@ -328,7 +329,8 @@ async def connect(
 ) -> AsyncGenerator[Server, None]:
     """A service at `http://HOST:PORT`, `https://…` or `unix:PATH`; default: `BATTEN_SERVER`.
 
-    `key` is an API key; default: `BATTEN_SERVER_KEY`. `silent_s` is the longest wait for an answer;
+    `key` is an API key; default: `BATTEN_SERVER_KEY`, else the token of our home, if its service
+    listens at that address. `silent_s` is the longest wait for an answer;
     a followed run waits `patience_s` for a service that is gone.
     """
     address = server or os.environ.get("BATTEN_SERVER", "")
@@ -340,6 +342,10 @@ async def connect(
             " unix:PATH with the path of serve.sock below its home"
         )
     key = key or os.environ.get("BATTEN_SERVER_KEY", "")
+    if not key:
+        home = default_home(os.environ)
+        address = with_address(address, home)
+        key = token_for(address, home)
     from batten.client.link import Link  # its HTTP client takes long to import
 
     link = Link(address, key, silent_s=silent_s, patience_s=patience_s)

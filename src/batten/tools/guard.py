@@ -11,12 +11,14 @@ from ipaddress import ip_address
 
 from batten.contract.errors import ProviderError, Refused
 from batten.tools.addresses import Address, Allowed
+from batten.tools.own_ports import is_own_port
 
 
 async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Address]:
     """The host's addresses, if tools may reach all of them. Raises `Refused` otherwise.
 
-    A name with a public and a private address is refused: no honest service has one.
+    A name with a public and a private address is refused: no honest service has one. So is a port
+    where Batten itself listens, whatever is allowed.
     """
     addresses = await _resolve(host, port)
     private = [one for one in addresses if not allowed.permits(host, one)]
@@ -25,6 +27,12 @@ async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Ad
         raise Refused(
             f"{host} is at {shown}, which is not a public address; it can be allowed with"
             " BATTEN_HTTP_ALLOW (hosts or ranges)",
+            code="address_refused",
+        )
+    if any(is_own_port(one, port) for one in addresses):
+        raise Refused(
+            f"{host}:{port} is a port of Batten itself, which tools never reach; BATTEN_HTTP_ALLOW"
+            " does not change that",
             code="address_refused",
         )
     return addresses

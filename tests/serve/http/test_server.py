@@ -447,7 +447,7 @@ async def test_a_connection_that_is_accepted_as_the_server_stops_is_closed() -> 
             async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
                 bound = socket.create_server(("127.0.0.1", 0))
                 address = bound.getsockname()
-                listener = Listener(bound, respond, Limits(), 10, group)
+                listener = Listener(bound, lambda _: respond, Limits(), 10, group)
                 with socket.create_connection(address):
                     for _ in range(turns):
                         await asyncio.sleep(0)

@@ -17,10 +17,10 @@ from typing import NoReturn
 
 from batten.cli import run, written
 from batten.cli.local import request
-from batten.cli.local.caller_check import peer_of, why_refused
 from batten.cli.stdin import read_for
 from batten.control.pool import die_with_parent
 from batten.control.supervisor import BEAT_S
+from batten.serve.caller_check import peer_of, why_refused
 from batten.serve.local_socket import LocalSocket, why_not_taken
 
 MOST = 64
@@ -186,7 +186,7 @@ def _serve_caller(connection: socket.socket) -> int:
     connection.settimeout(_PATIENCE_S)
     try:
         parts, descriptors = _received(connection)
-        if why_refused(connection, parts[0]):
+        if parts[0] != request.identity() or why_refused(connection):
             connection.sendall(request.REFUSED)
             return 0
         adopt = _Adopted(parts, descriptors)

@@ -4,9 +4,11 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from batten.cli import current_directory
 from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.contract.numbers import seconds_of
+from batten.wiring.home import batten_home
 
 if TYPE_CHECKING:
     from batten.client.link import Link
@@ -30,10 +32,16 @@ def server_of(options: Namespace, environ: Mapping[str, str]) -> str:
 def link_of(options: Namespace, environ: Mapping[str, str], server: str) -> "Link":
     """The link to a service; only commands that ask one load its client."""
     from batten.client.frames import SILENT_S
+    from batten.client.home_service import token_for, with_address
     from batten.client.link import Link
 
     silent_s = seconds_of(environ, TIMEOUT_VARIABLE, SILENT_S)
-    return Link(server, _key_of(options, environ), silent_s=silent_s)
+    key = _key_of(options, environ)
+    if not key:
+        home = batten_home(environ, current_directory())
+        server = with_address(server, home)
+        key = token_for(server, home)
+    return Link(server, key, silent_s=silent_s)
 
 
 def _key_of(options: Namespace, environ: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from batten.contract.errors import CallerError
 from batten.serve.grpc.counts import RuntimeCounts
 from batten.serve.http.metrics import Metrics
+from batten.tools.own_ports import own_port
 
 _log = logging.getLogger("batten.coordination")
 _PATIENCE_S = 5.0
@@ -38,9 +39,11 @@ async def serve_metrics(counts: RuntimeCounts, at: tuple[str, int] | None) -> As
         raise CallerError(
             f"no metrics on {host}:{port}: {error.strerror}", code="config"
         ) from error
+    at = server.sockets[0].getsockname()[:2]
     async with server:
-        _log.info("metrics are at http://%s:%d/metrics", *server.sockets[0].getsockname()[:2])
-        yield
+        _log.info("metrics are at http://%s:%d/metrics", *at)
+        with own_port(at[1]):
+            yield
 
 
 def _response(head: bytes, metrics: Metrics) -> bytes:

@@ -14,6 +14,7 @@ from batten.coordination.envelope import RUNTIME
 from batten.coordination.rejection import Rejection, forbidden
 from batten.coordination.session import Session, may_manage
 from batten.protocols.macp.judgements import AUTHOR
+from batten.serve.grpc.callers import Callers
 from batten.serve.http.keys import KEYLESS, OUR_NAMES
 
 Verify = Callable[[str], "Identity"]
@@ -108,9 +109,11 @@ class Authenticator:
         keys_version: Callable[[], int] = lambda: 0,
         allow_anyone: Callable[[], bool] = lambda: False,
         reserved: Iterable[str] = (),
+        callers: Callers | None = None,
     ) -> None:
         """`keys_version` changes when `keys` or `allow_anyone` would answer otherwise than before.
-        `allow_anyone` says whether a bearer value is the sender itself: development only.
+        `allow_anyone` says whether a bearer value is the sender itself: development only, and for
+        those `callers` that may; None for all.
 
         No caller may use a `reserved` name: agents of this process have it. Nor may one give
         itself a name by which events and the audit log tell what Batten and its operators do.
@@ -121,6 +124,7 @@ class Authenticator:
         self._keys = keys
         self._keys_version = keys_version
         self._allow_anyone = allow_anyone
+        self.callers = callers
         self._version = -1
         self._known: dict[bytes, tuple[Identity, float]] = {}
         """Identities by the digest of their credentials, and until when they are fresh."""
@@ -130,8 +134,8 @@ class Authenticator:
         """Whether callers may give themselves any name now."""
         return self._allow_anyone()
 
-    def identify(self, metadata: Mapping[str, Any]) -> Identity:
-        """The sender of a call. Raises `UNAUTHENTICATED`."""
+    def identify(self, metadata: Mapping[str, Any], peer: str = "") -> Identity:
+        """The sender of a call by this peer, as gRPC names it. Raises `UNAUTHENTICATED`."""
         bearer, token = _credential(metadata)
         if bearer and self._jwt is not None and "." in bearer:
             return self._checked(self._jwt(bearer))
@@ -144,7 +148,10 @@ class Authenticator:
         known = self._known.get(digest)
         if known is not None and now < known[1]:
             return known[0]
-        identity = self._checked(self._look_up(bearer or token, name))
+        found = self._by_credential(bearer or token)
+        if found is None:  # whether any name is taken depends on the connection
+            return self._checked(self._by_name(bearer or token, name, peer))
+        identity = self._checked(found)
         self._known[digest] = (identity, now + _FRESH_S)
         return identity
 
@@ -153,20 +160,36 @@ class Authenticator:
             raise _reserved(identity.sender)
         return identity
 
-    def _look_up(self, credential: str, name: str) -> Identity:
-        if credential:
-            known = self._tokens.get(_digest(credential)) if "." not in credential else None
-            if known is None and self._keys is not None:
-                known = self._keys(credential)
-            if known is not None:
-                return known
-        if (sender := credential or name) and self._allow_anyone():
-            if sender.casefold() in _AUTHORS:
-                raise _reserved(sender)
-            return Identity(sender=sender, can_manage_mode_registry=True)
-        raise Rejection(
-            "UNAUTHENTICATED", "send a valid token: metadata authorization: Bearer TOKEN"
-        )
+    def _by_credential(self, credential: str) -> Identity | None:
+        if not credential:
+            return None
+        known = self._tokens.get(_digest(credential)) if "." not in credential else None
+        if known is None and self._keys is not None:
+            known = self._keys(credential)
+        return known
+
+    def _by_name(self, credential: str, name: str, peer: str) -> Identity:
+        if not (credential or name) or not self._allow_anyone():
+            raise Rejection(
+                "UNAUTHENTICATED", "send a valid token: metadata authorization: Bearer TOKEN"
+            )
+        sender = credential or name
+        if self.callers is not None and credential and self.callers.has_token(credential):
+            sender = name
+            if not name:
+                raise Rejection(
+                    "UNAUTHENTICATED", "say who sends, beside the token: metadata x-macp-agent-id"
+                )
+        elif self.callers is not None and (why := self.callers.why_not(peer)):
+            raise Rejection(
+                "UNAUTHENTICATED",
+                f"without a token only the user of this runtime is served, and {why}: send the one"
+                " that `batten token` prints as authorization: Bearer TOKEN, and your name as"
+                " x-macp-agent-id. --open serves every user of this machine",
+            )
+        if sender.casefold() in _AUTHORS:
+            raise _reserved(sender)
+        return Identity(sender=sender, can_manage_mode_registry=True)
 
 
 def _reserved(sender: str) -> Rejection:

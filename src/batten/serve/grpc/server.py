@@ -20,6 +20,7 @@ from batten.serve.grpc.identity import Authenticator
 from batten.serve.grpc.rates import Rates
 from batten.serve.grpc.service import Record, RuntimeService, ignore
 from batten.serve.grpc.status import abort, grpc, internal
+from batten.tools.own_ports import own_port
 
 _log = logging.getLogger("batten.coordination")
 SERVICE = "macp.v1.MACPRuntimeService"
@@ -83,12 +84,15 @@ async def serve_runtime(
         )
         server.add_generic_rpc_handlers((_handlers(service),))
         health = await _add_standard_services(server)
-        address = _bind(server, listening)
+        host, port = _bind(server, listening)
+        if authenticator.callers is not None:
+            authenticator.callers.port = port
         await server.start()
         looking = group.create_task(runtime.run())
         try:
-            async with serve_metrics(service.counts, listening.metrics):
-                yield address
+            with own_port(port):
+                async with serve_metrics(service.counts, listening.metrics):
+                    yield f"{host}:{port}"
         finally:
             await health.enter_graceful_shutdown()
             await server.stop(listening.grace_s)
@@ -96,7 +100,7 @@ async def serve_runtime(
             looking.cancel()
 
 
-def _bind(server: Any, listening: Listening) -> str:
+def _bind(server: Any, listening: Listening) -> tuple[str, int]:
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     address = f"{host}:{listening.port}"
     try:
@@ -109,7 +113,7 @@ def _bind(server: Any, listening: Listening) -> str:
         raise CallerError(f"cannot serve on {address}: {error}", code="config") from error
     if not port:
         raise CallerError(f"cannot serve on {address}: it is in use", code="config")
-    return f"{host}:{port}"
+    return host, port
 
 
 class _GenericHandlers:

@@ -77,7 +77,8 @@ class RuntimeService:
 
     def identify(self, context: Any) -> Identity:
         """Who calls. Raises `UNAUTHENTICATED`."""
-        return self._authenticator.identify(dict(context.invocation_metadata() or ()))
+        metadata = dict(context.invocation_metadata() or ())
+        return self._authenticator.identify(metadata, context.peer())
 
     # Messages
 

@@ -175,7 +175,7 @@ class App:
         return self._deadlines.cancel_all()
 
     def endpoint(self, door: Door) -> Respond:
-        """The application for the requests of one socket."""
+        """The application for the requests that come through this door."""
 
         def respond(request: Request) -> Awaitable[None]:
             return self._handle(request, door)
@@ -220,6 +220,8 @@ class App:
     async def _answer(self, exchange: _Exchange) -> Any:
         """What the handler returns, after all checks."""
         request, door = exchange.request, exchange.door
+        if door.refusal:
+            raise HttpError("forbidden", door.refusal)
         headers = request.headers
         if request.repeated:
             check_repeated(request.repeated)

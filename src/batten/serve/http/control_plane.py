@@ -7,7 +7,7 @@ from msgspec import UNSET, to_builtins
 
 from batten.contract.errors import BattenError
 from batten.protocols.macp.errors import INTERNAL, STATUSES, ErrorBody
-from batten.serve.http.access import PUBLIC, Door, authorized
+from batten.serve.http.access import PUBLIC, Door, NotTheOwner, authorized
 from batten.serve.http.errors import STATUS, HttpError, Problem
 from batten.serve.http.keys import KeyExpired
 from batten.serve.http.limits import Throttle
@@ -62,6 +62,8 @@ class ControlPlaneEdge:
             if error.code == "unauthorized":
                 if door.is_counted:
                     self._throttle.take(address)
+                if isinstance(error, NotTheOwner):
+                    raise
                 raise HttpError(
                     "unauthorized", _why_not(headers), headers=(("www-authenticate", "Bearer"),)
                 ) from None

@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from email.utils import formatdate
 
 import msgspec
@@ -45,19 +46,19 @@ class Listener:
     def __init__(
         self,
         listening: socket.socket,
-        respond: Respond,
+        welcome: Callable[[socket.socket], Respond],
         limits: Limits,
         most: int,
         group: asyncio.TaskGroup,
         tls: Tls | None = None,
     ) -> None:
         """Takes over the socket, bound but not listening yet. `most` connections at once, each a
-        task of `group`.
+        task of `group`. `welcome` gives what answers an accepted connection; it never raises.
         """
         self.limits = limits
         self.is_tls = tls is not None
         self.date = b""
-        self._respond = respond
+        self._welcome = welcome
         self._most = most
         self._group = group
         self._tls = None if tls is None else _context(tls)
@@ -133,11 +134,14 @@ class Listener:
             accepted.setblocking(False)
             connection = Connection(self)
             connection.accepted = accepted
-            task = self._group.create_task(self._serve(accepted, connection))
+            respond = self._welcome(accepted)
+            task = self._group.create_task(self._serve(accepted, connection, respond))
             self._tasks[task] = connection
             task.add_done_callback(self._forget)
 
-    async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _serve(
+        self, accepted: socket.socket, connection: Connection, respond: Respond
+    ) -> None:
         connection.accepted = None
         try:
             await self._loop.connect_accepted_socket(
@@ -146,7 +150,7 @@ class Listener:
                 ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_S if self._tls else None,
             )
-            await connection.run(self._respond)
+            await connection.run(respond)
         except OSError as error:
             # A handshake that fails, or a client that is gone already. The traceback refers to the
             # buffers of the handshake, and these to it: they would wait for the collector.

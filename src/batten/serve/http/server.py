@@ -12,17 +12,22 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from batten.client.home_service import listening_at, make_home_token
 from batten.contract.errors import CallerError
-from batten.serve.http.access import local_door, network_door
+from batten.serve.http.access import LOCAL, Entrance, NetworkEntrance, Trust, local_entrance
 from batten.serve.http.app import App
 from batten.serve.http.guard import Guard
 from batten.serve.http.keys import KeyRing, KeyStore
 from batten.serve.http.limits import Limits
 from batten.serve.http.listener import Listener, Tls
+from batten.serve.http.request import Respond
+from batten.serve.http.table import Principal
 from batten.serve.local_socket import RETRY_S, LocalSocket, why_not_taken
+from batten.tools.own_ports import own_port
 
 _log = logging.getLogger("batten.http")
 _LAST_S = 0.5
@@ -50,6 +55,14 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """Whether loopback wants a key too, even while there is none."""
     allow_hosts: tuple[str, ...] = ()
     """Names besides localhost that a server on loopback answers to."""
+    keyless: Principal | None = None
+    """Who calls from anywhere without a key, where surfaces have their own and none is set; None
+    for the user of this process, on loopback, as long as the home has no key.
+    """
+    is_open: bool = False
+    """Whether every user of this machine is served where no key is wanted, not only ours."""
+    wants_token: str = ""
+    """Why even our user needs the token of the home where no key is wanted; empty for no reason."""
 
 
 Opening = Callable[[], AbstractAsyncContextManager[App]]
@@ -151,16 +164,14 @@ def serve(
     listen as told.
     """
     with ExitStack() as stack:
-        network, local = _bind(options, stack)
-        asyncio.run(_serve(opening, options, network, local, before_stop))
+        asyncio.run(_serve(opening, options, _bind(options, stack), before_stop))
     return 0
 
 
 async def _serve(
     opening: Opening,
     options: ServeOptions,
-    network: socket.socket,
-    local: _Local,
+    bound: "_Bound",
     before_stop: Callable[[], Awaitable[None]] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -177,7 +188,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with opening() as app, app.running(), asyncio.TaskGroup() as group:
-        server = _listen(app, options, network, local, group)
+        server = _listen(app, options, bound, group)
         # A closed stdout is no reason to end.
         with suppress(OSError):
             sys.stdout.write(f"listening on {server.url}\n")
@@ -192,50 +203,75 @@ async def _serve(
 async def open_server(app: App, options: ServeOptions) -> AsyncGenerator[Server]:
     """Serve inside a running loop, without signals."""
     with ExitStack() as stack:
-        network, local = _bind(options, stack)
+        bound = _bind(options, stack)
         async with app.running(), asyncio.TaskGroup() as group:
-            server = _listen(app, options, network, local, group)
+            server = _listen(app, options, bound, group)
             try:
                 yield server
             finally:
                 await server.stop(app.limits.grace_s)
 
 
-def _listen(
-    app: App,
-    options: ServeOptions,
-    network: socket.socket,
-    local: _Local,
-    group: asyncio.TaskGroup,
-) -> Server:
+class _Bound(NamedTuple):
+    """Sockets that do not listen yet, and who may come in by the first."""
+
+    network: socket.socket
+    entrance: NetworkEntrance
+    local: _Local
+
+
+def _listen(app: App, options: ServeOptions, bound: _Bound, group: asyncio.TaskGroup) -> Server:
+    network = bound.network
     address = network.getsockname()
-    is_local = ip_address(address[0]).is_loopback
     # Accepted sockets inherit these. The kernel cuts off a peer that takes nothing of an answer
     # which waits in the buffers of the server.
     unread_ms = int(app.limits.unread_s * 1000)
     network.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     network.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    guard = Guard(is_local=is_local, own_names=options.allow_hosts)
-    ring = KeyRing(KeyStore(options.home), options.api_keys)
-    door = network_door(ring, guard, is_local=is_local and not options.is_closed)
     host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
     url = f"{'https' if options.tls else 'http'}://{host}:{address[1]}"
     most = _most_connections(app.limits)
-    listener = Listener(network, app.endpoint(door), app.limits, most, group, options.tls)
-    owners = app.endpoint(local_door())
-    local.listen(lambda bound: Listener(bound, owners, app.limits, most, group))
-    return Server(app, [listener], url, local)
+
+    def through(entrance: Entrance) -> Callable[[socket.socket], Respond]:
+        return lambda connection: app.endpoint(entrance(connection))
+
+    listener = Listener(network, through(bound.entrance), app.limits, most, group, options.tls)
+    owners = through(local_entrance)
+    bound.local.listen(lambda taken: Listener(taken, owners, app.limits, most, group))
+    return Server(app, [listener], url, bound.local)
 
 
-def _bind(options: ServeOptions, stack: ExitStack) -> tuple[socket.socket, _Local]:
+def _entrance(options: ServeOptions, network: socket.socket) -> NetworkEntrance:
+    is_local = ip_address(network.getsockname()[0]).is_loopback
+    keyless = options.keyless
+    if keyless is None and is_local and not options.is_closed:
+        keyless = LOCAL
+    trust = Trust(
+        token=make_home_token(options.home),
+        keyless=keyless,
+        has_keys=options.keyless is None,
+        is_open=options.is_open,
+        wants_token=options.wants_token,
+        serves_others=options.keyless is not None and not is_local,
+    )
+    guard = Guard(is_local=is_local, own_names=options.allow_hosts)
+    return NetworkEntrance(KeyRing(KeyStore(options.home), options.api_keys), guard, trust)
+
+
+def _bind(options: ServeOptions, stack: ExitStack) -> _Bound:
     """The TCP socket, and the Unix socket if one is wanted."""
     if options.tls is not None:
         _check_tls(options.tls)
     network = _bind_tcp(options)
     stack.callback(network.close)
+    host, port = network.getsockname()[:2]
+    stack.enter_context(own_port(port))
+    stack.enter_context(listening_at(options.home, host, port))
+    entrance = _entrance(options, network)
+    stack.callback(entrance.close)
     local = _Local(options.unix_socket)
     stack.callback(local.release)
-    return network, local
+    return _Bound(network, entrance, local)
 
 
 def _bind_tcp(options: ServeOptions) -> socket.socket:

@@ -1,0 +1,31 @@
+"""`batten token`: prints the token of the home, and when a service wants it."""
+
+import os
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from batten.cli import current_directory
+from batten.client.home_service import make_home_token
+from batten.serve.output import put
+from batten.wiring.home import batten_home
+
+if TYPE_CHECKING:
+    from batten.wiring.spec import SessionSpec
+
+
+def print_token(options: Namespace) -> int:
+    put(make_home_token(batten_home(os.environ, current_directory())))
+    return 0
+
+
+def why_token_is_wanted(base: "SessionSpec", workers: int | None = None) -> str:
+    """Why not even the owner is served without the token: a command could connect as the owner.
+    Empty if no command can. `workers`: how many the service itself starts, if that was said.
+    """
+    if base.sandbox == "none":
+        return "its commands run without a sandbox"
+    if base.network:
+        return "its commands may use the network"
+    if workers == 0:
+        return "its workers, started by others, may let commands use the network"
+    return ""
