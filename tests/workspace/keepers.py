@@ -103,7 +103,7 @@ def processes_mentioning(text: str) -> list[Process]:
 
 
 def keeper_process(root: Path) -> Process:
-    """The keeper itself: what its guard, or bubblewrap's two processes, lead to."""
+    """The keeper itself: what its guard, or bubblewrap, leads to."""
     known = processes_mentioning(str(root))
     parent = os.getpid()
     guarded = True

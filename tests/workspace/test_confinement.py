@@ -326,3 +326,33 @@ async def test_layer_by_name_that_is_missing_says_how_to_go_on(
     async with keeper_at(tmp_path, "bwrap") as keeper:
         with pytest.raises(CallerError, match="--sandbox none"):
             await keeper.ready()
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_no_process_of_the_namespace_is_without_the_filter(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """A command could make the first one's system calls, if it had none."""
+    script = (
+        "import ctypes, os\n"
+        "for name in filter(str.isdigit, os.listdir('/proc')):\n"
+        "    status = open(f'/proc/{name}/status').read().splitlines()\n"
+        "    print(name, *(line for line in status if line.startswith('Seccomp:')))\n"
+        "print(ctypes.CDLL(None).ptrace(16, 1, None, None))\n"
+    )
+    async with keeper_at(tmp_path, mode) as keeper:
+        result = await run(keeper, ["python3", "-c", script])
+    *processes, traced = result.stdout.splitlines()
+    assert processes[0] == "1 Seccomp:\t2", result.stderr
+    assert {line.split("\t")[1] for line in processes} == {"2"}
+    assert traced == "-1"
+
+
+@pytest.mark.parametrize("mode", EVERY_LAYER)
+async def test_a_crash_leaves_no_core_file(tmp_path: Path, mode: Mode) -> None:
+    """1 byte also keeps the kernel from feeding a program that collects them; 0 does not."""
+    async with keeper_at(tmp_path, mode) as keeper:
+        result = await run(keeper, "ulimit -c unlimited; grep core /proc/self/limits; kill -11 $$")
+    assert result.exit.signal == "SIGSEGV"
+    assert result.stdout.split()[:6] == "Max core file size 1 1".split()
+    assert list(tmp_path.iterdir()) == []

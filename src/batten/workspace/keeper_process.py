@@ -17,7 +17,7 @@ import time
 
 from batten.workspace import keeper_messages as wire
 from batten.workspace import landlock, process_tree, seccomp
-from batten.workspace.capabilities import close_to_tracers, shed_capabilities
+from batten.workspace.capabilities import close_to_tracers, leave_no_core, shed_capabilities
 
 TYPE_CHECKING = False  # without `typing`, whose import takes longer than all others here
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> None:
     process_tree.check_visible()
     process_tree.adopt_orphans()
     close_to_tracers()
+    leave_no_core()
     process_tree.go_first_without_memory()
     version, filtered = 0, False
     allowed = network == "network"
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> None:
         version = landlock.restrict_writes([private, *writable], network=allowed)
         filtered = seccomp.confine(network=allowed, modes=access == "write")
     if layer != "bwrap":
-        # In bubblewrap the first process of the namespace does this.
+        # In bubblewrap this is the first process of the namespace: all others end with it.
         _guard_keeper(link, private)
     link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
     os.dup2(null, 2)

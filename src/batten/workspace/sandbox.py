@@ -98,7 +98,7 @@ def bwrap_argv(
     program: str, writable: list[str], protected: Protection, policy: Policy
 ) -> list[str]:
     """The `bwrap` command line, to which the program to run is appended."""
-    argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
+    argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--as-pid-1"]
     if not policy.network:
         argv.append("--unshare-net")
     mounts: list[tuple[str, ...]] = [
