@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec import Struct
@@ -35,6 +36,13 @@ class Result(Struct, frozen=True):
     killed: tuple[str, ...] = ()
 
 
+@contextmanager
+def elsewhere() -> Generator[Path]:
+    """A directory that commands see and may not write: bubblewrap empties /tmp."""
+    with TemporaryDirectory(prefix="batten-test-", dir="/var/tmp") as path:
+        yield Path(path)
+
+
 @asynccontextmanager
 async def keeper_at(
     root: Path,
@@ -43,7 +51,9 @@ async def keeper_at(
     network: bool = False,
     writable: tuple[str, ...] = (),
     inherit: tuple[str, ...] = (),
-    protected: tuple[str, ...] = (),
+    hidden: tuple[str, ...] = (),
+    readable: tuple[str, ...] = (),
+    editable: tuple[str, ...] = (),
     limits: Limits = Limits(),  # noqa: B008 - it is frozen
     sockets: tuple[str, ...] = (),
 ) -> AsyncGenerator[Keeper, None]:
@@ -52,7 +62,9 @@ async def keeper_at(
         network=network,
         writable=writable,
         inherit=inherit,
-        protected=protected,
+        hidden=hidden,
+        readable=readable,
+        editable=editable,
         limits=limits,
         sockets=sockets,
     )
@@ -103,7 +115,7 @@ def processes_mentioning(text: str) -> list[Process]:
 
 
 def keeper_process(root: Path) -> Process:
-    """The keeper itself: what its guard, or bubblewrap's two processes, lead to."""
+    """The keeper itself: what its guard, or bubblewrap, leads to."""
     known = processes_mentioning(str(root))
     parent = os.getpid()
     guarded = True

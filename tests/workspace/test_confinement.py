@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from batten.contract.errors import CallerError
-from batten.workspace import process_tree, sandbox
+from batten.workspace import landlock, process_tree
 from batten.workspace.programs import find_program, safe_path
 from batten.workspace.sandbox import HALF_OF_FREE, Limits, Mode, find_bwrap
 from tests.workspace.keepers import (
@@ -21,6 +23,7 @@ from tests.workspace.keepers import (
     CONFINED,
     EVERY_LAYER,
     LANDLOCK,
+    elsewhere,
     eventually,
     has_ended,
     keeper_at,
@@ -250,28 +253,78 @@ async def test_keeper_and_shim_killed_together_leave_no_command(tmp_path: Path, 
             assert eventually(lambda: all(has_ended(pid) for pid, _ in known))
 
 
-@pytest.mark.parametrize("mode", [BWRAP])
-async def test_sockets_of_the_users_services_are_hidden_unless_allowed(
-    tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+
+@contextmanager
+def served(*paths: Path) -> Iterator[None]:
+    with ExitStack() as opened:
+        for path in paths:
+            server = opened.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(str(path))
+            server.listen()
+        yield
+
+
+@confined
+@pytest.mark.parametrize("network", [False, True])
+async def test_sockets_of_others_are_reached_only_if_they_are_allowed(
+    tmp_path: Path, mode: Mode, network: bool
 ) -> None:
-    workspace, services = tmp_path / "workspace", tmp_path / "run"
+    """In /tmp, which is empty for commands, as well as where each is covered."""
+    workspace = tmp_path / "workspace"
     workspace.mkdir()
-    (services / "user").mkdir(parents=True)
-    paths = [services / "docker.sock", services / "user" / "bus"]
-    monkeypatch.setattr(sandbox, "_SOCKETS", (str(paths[0]),))
-    monkeypatch.setattr(sandbox, "_USER_SOCKETS", str(services / "user"))
-    connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-    servers = [socket.socket(socket.AF_UNIX) for _ in paths]
-    for server, path in zip(servers, paths, strict=True):
-        server.bind(str(path))
+    with elsewhere() as other:
+        paths = [tmp_path / "agent", other / "database", workspace / "editor"]
+        with served(*paths):
+            for allowed in ((), tuple(map(str, paths))):
+                async with keeper_at(workspace, mode, sockets=allowed, network=network) as keeper:
+                    for path in paths:
+                        result = await run(keeper, ["python3", "-c", CONNECT, str(path)])
+                        assert result.exit.success == bool(allowed), (path, result.stderr)
+
+
+@confined
+@pytest.mark.parametrize("network", [False, True])
+async def test_sockets_without_a_path_are_out_of_reach(
+    tmp_path: Path, mode: Mode, network: bool
+) -> None:
+    name = f"\0batten-test-{os.urandom(6).hex()}"
+    connect = f"import socket; socket.socket(socket.AF_UNIX).connect({name!r})"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
         server.listen()
-    for allowed in ((), tuple(map(str, paths))):
-        async with keeper_at(workspace, mode, sockets=allowed) as keeper:
-            for path in paths:
-                result = await run(keeper, ["python3", "-c", connect, str(path)])
-                assert result.exit.success == bool(allowed), result.stderr
-    for server in servers:
-        server.close()
+        async with keeper_at(tmp_path, mode, sockets=("/run/x",), network=network) as keeper:
+            result = await run(keeper, ["python3", "-c", connect])
+    assert "PermissionError" in result.stderr or "ConnectionRefused" in result.stderr
+
+
+@confined
+async def test_command_talks_to_itself_by_pairs_and_in_bubblewrap_by_paths(
+    tmp_path: Path, mode: Mode
+) -> None:
+    pair = "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
+    datagrams = (
+        "import socket, sys\n"
+        "one, other = socket.socketpair(type=socket.SOCK_DGRAM)\n"
+        "one.sendto(b'x', sys.argv[1])\n"
+    )
+    managed = (
+        "import multiprocessing\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.Manager() as shared: print(list(shared.list([1])))\n"
+    )
+    (tmp_path / "managed.py").write_text(managed)
+    with elsewhere() as other, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(other / "log"))
+        server.setblocking(False)
+        async with keeper_at(tmp_path, mode) as keeper:
+            assert (await run(keeper, ["python3", "-c", pair])).stdout == "b'x'\n"
+            await run(keeper, ["python3", "-c", datagrams, str(other / "log")])
+            result = await run(keeper, ["python3", "managed.py"])
+        with pytest.raises(BlockingIOError):
+            server.recv(1)
+    assert result.exit.success == (mode == "bwrap" or landlock.abi() >= landlock.REFUSES_SOCKETS)
 
 
 @pytest.mark.parametrize("mode", EVERY_LAYER)
@@ -308,7 +361,7 @@ async def test_limits_follow_what_the_machine_has(tmp_path: Path, mode: Mode) ->
 
 
 async def test_batten_installed_in_the_workspace_is_named(tmp_path: Path) -> None:
-    package = Path(sandbox.__file__).parents[3]
+    package = Path(landlock.__file__).parents[3]
     async with keeper_at(tmp_path, "none", writable=(str(package),)) as keeper:
         inside = await keeper.ready()
     async with keeper_at(tmp_path, "none") as keeper:
@@ -326,3 +379,33 @@ async def test_layer_by_name_that_is_missing_says_how_to_go_on(
     async with keeper_at(tmp_path, "bwrap") as keeper:
         with pytest.raises(CallerError, match="--sandbox none"):
             await keeper.ready()
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_no_process_of_the_namespace_is_without_the_filter(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """A command could make the first one's system calls, if it had none."""
+    script = (
+        "import ctypes, os\n"
+        "for name in filter(str.isdigit, os.listdir('/proc')):\n"
+        "    status = open(f'/proc/{name}/status').read().splitlines()\n"
+        "    print(name, *(line for line in status if line.startswith('Seccomp:')))\n"
+        "print(ctypes.CDLL(None).ptrace(16, 1, None, None))\n"
+    )
+    async with keeper_at(tmp_path, mode) as keeper:
+        result = await run(keeper, ["python3", "-c", script])
+    *processes, traced = result.stdout.splitlines()
+    assert processes[0] == "1 Seccomp:\t2", result.stderr
+    assert {line.split("\t")[1] for line in processes} == {"2"}
+    assert traced == "-1"
+
+
+@pytest.mark.parametrize("mode", EVERY_LAYER)
+async def test_a_crash_leaves_no_core_file(tmp_path: Path, mode: Mode) -> None:
+    """1 byte also keeps the kernel from feeding a program that collects them; 0 does not."""
+    async with keeper_at(tmp_path, mode) as keeper:
+        result = await run(keeper, "ulimit -c unlimited; grep core /proc/self/limits; kill -11 $$")
+    assert result.exit.signal == "SIGSEGV"
+    assert result.stdout.split()[:6] == ["Max", "core", "file", "size", "1", "1"]
+    assert list(tmp_path.iterdir()) == []

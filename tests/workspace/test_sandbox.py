@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from batten.contract.errors import CallerError
 from batten.workspace import landlock, seccomp
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Mode, Policy, describe, find_bwrap, layers_to_try
-from tests.workspace.keepers import BWRAP, CONFINED, keeper_at, run
+from tests.workspace.keepers import BWRAP, CONFINED, elsewhere, keeper_at, run
 
 confined = pytest.mark.parametrize("mode", CONFINED)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has powers to lose")
@@ -25,11 +27,10 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    path = tmp_path / "outside"
-    path.mkdir()
-    (path / "kept").write_text("as it was")
-    return path
+def outside() -> Iterator[Path]:
+    with elsewhere() as path:
+        (path / "kept").write_text("as it was")
+        yield path
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ async def test_layer_asked_for_is_the_layer_reported(workspace: Path, mode: Mode
         "echo x > f; mv f {o}/new",
         "ln {o}/kept {w}/linked && echo x > {w}/linked",
         "ln -s {o} {w}/way && echo x > {w}/way/new",
-        "cd ..; echo x > outside/new",
+        "cd {o}/..; echo x > $(basename {o})/new",
     ],
 )
 async def test_writing_outside_is_refused(
@@ -150,7 +151,7 @@ async def test_protected_path_in_the_workspace_is_not_written_or_is_named(
     state = workspace / "state"
     state.mkdir()
     (state / "key").write_text("k")
-    async with keeper_at(workspace, mode, protected=(str(state),)) as keeper:
+    async with keeper_at(workspace, mode, hidden=(str(state),)) as keeper:
         sandbox = await keeper.ready()
         for attempt in ("echo x >> state/key", "rm state/key", "mv state other"):
             result = await run(keeper, attempt)
@@ -159,7 +160,7 @@ async def test_protected_path_in_the_workspace_is_not_written_or_is_named(
         assert (await run(keeper, "echo x > beside")).exit.success
     if mode == "bwrap":
         assert (state / "key").read_text() == "k"
-    named = "protected paths inside the workspace" in sandbox.uncovered
+    named = "Batten's own files, which are in the workspace" in sandbox.uncovered
     assert named == (mode != "bwrap")
 
 
@@ -183,11 +184,11 @@ async def test_way_to_a_protected_path_cannot_be_replaced(
     if exists:
         (config / "state").mkdir(parents=True)
     protected = (str(config), str(config / "state"))
-    async with keeper_at(workspace, mode, protected=protected) as keeper:
+    async with keeper_at(workspace, mode, hidden=protected) as keeper:
         sandbox = await keeper.ready()
         assert not (await run(keeper, attempt)).exit.success
         assert (await run(keeper, "echo x > .config/beside; echo y > beside")).exit.success
-    assert "protected paths inside the workspace" not in sandbox.uncovered
+    assert "Batten's own files, which are in the workspace" not in sandbox.uncovered
     assert sorted(path.name for path in config.iterdir()) == ["state"]
     if not exists:
         assert [path.stat().st_mode & 0o777 for path in (config.parent, config)] == [0o700] * 2
@@ -197,11 +198,13 @@ async def test_way_to_a_protected_path_cannot_be_replaced(
 async def test_protected_path_that_is_not_there_yet_is_kept_or_is_named(
     workspace: Path, mode: Mode
 ) -> None:
-    async with keeper_at(workspace, mode, protected=(f"{workspace}/state",)) as keeper:
+    async with keeper_at(workspace, mode, hidden=(f"{workspace}/state",)) as keeper:
         sandbox = await keeper.ready()
         done = await run(keeper, "mkdir -p state; echo x > state/new")
     assert done.exit.success == (mode != "bwrap")
-    assert ("protected paths inside the workspace" in sandbox.uncovered) == (mode != "bwrap")
+    assert ("Batten's own files, which are in the workspace" in sandbox.uncovered) == (
+        mode != "bwrap"
+    )
 
 
 @confined
@@ -209,16 +212,16 @@ async def test_link_to_a_protected_path_that_could_be_replaced_is_named(
     workspace: Path, outside: Path, mode: Mode
 ) -> None:
     (workspace / "config").symlink_to(outside)
-    async with keeper_at(workspace, mode, protected=(f"{workspace}/config/batten",)) as keeper:
+    async with keeper_at(workspace, mode, hidden=(f"{workspace}/config/batten",)) as keeper:
         sandbox = await keeper.ready()
-    assert "protected paths inside the workspace" in sandbox.uncovered
+    assert "Batten's own files, which are in the workspace" in sandbox.uncovered
 
 
 @pytest.mark.parametrize("mode", [BWRAP])
 async def test_protected_path_that_cannot_be_made_is_named(workspace: Path, mode: Mode) -> None:
     (workspace / "file").write_text("")
-    async with keeper_at(workspace, mode, protected=(f"{workspace}/file/state",)) as keeper:
-        assert "protected paths inside the workspace" in (await keeper.ready()).uncovered
+    async with keeper_at(workspace, mode, hidden=(f"{workspace}/file/state",)) as keeper:
+        assert "Batten's own files, which are in the workspace" in (await keeper.ready()).uncovered
         assert (await run(keeper, "true")).exit.success
 
 
@@ -228,7 +231,7 @@ async def test_workspace_inside_a_protected_path_stays_writable(
 ) -> None:
     for protected in (workspace, workspace.parent):
         async with keeper_at(
-            workspace, mode, writable=("/tmp",), protected=(str(protected),)
+            workspace, mode, writable=("/tmp",), hidden=(str(protected),)
         ) as keeper:
             assert (await run(keeper, "echo x > inside")).exit.success
 
@@ -337,6 +340,7 @@ def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:
     old = describe("landlock", policy, landlock_version=2, filtered=False)
     new = describe("landlock", policy, landlock_version=7, filtered=True)
     assert set(old.uncovered) - set(new.uncovered) == {
+        "named local sockets",
         "truncating files outside",
         "device controls",
         "signals to other processes",
@@ -392,3 +396,120 @@ async def test_a_read_only_workspace_needs_a_sandbox(tmp_path: Path) -> None:
     finally:
         await keeper.close()
     assert refused.value.code == "sandbox_unavailable"
+
+
+@confined
+@pytest.mark.parametrize("at", ["beside", "below"])
+async def test_a_hidden_folder_does_not_exist_for_commands(mode: Mode, at: str) -> None:
+    """Neither its files nor its sockets, by whatever name; what is beside it, and a workspace in
+    it, are there as ever.
+    """
+    with elsewhere() as top, socket.socket(socket.AF_UNIX) as server:
+        home = top / "home"
+        workspace = {"beside": top / "workspace", "below": home / "workspaces" / "one"}[at]
+        for folder in (workspace, home / "keys", home / "trusted", top / "other"):
+            folder.mkdir(parents=True)
+        for file in ("home/seal.key", "home/keys/a", "home/trusted/a", "other/a", "b"):
+            (top / file).write_text("text")
+        server.bind(str(home / "serve.sock"))
+        server.listen()
+        (top / "link").symlink_to(home)
+        connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        async with keeper_at(
+            workspace,
+            mode,
+            hidden=(str(top / "link"),),
+            readable=(f"{home}/trusted",),
+            sockets=("/run/x",),
+        ) as keeper:
+            for spelled in (
+                home,
+                top / "link",
+                f"/proc/self/root{home}",
+                f"/proc/$PPID/root{home}",
+            ):
+                shown = await run(keeper, f"cat {spelled}/seal.key {spelled}/keys/*")
+                assert (shown.exit.exit_code, shown.stdout) == (1, ""), spelled
+            assert not (
+                await run(keeper, f"echo x > {home}/new || echo x > {home}/keys/a")
+            ).exit.success
+            assert not (await run(keeper, f"ln {home}/seal.key mine && cat mine")).exit.success
+            connected = await run(keeper, ["python3", "-c", connect, str(home / "serve.sock")])
+            shown = await run(
+                keeper, f"cat {top}/other/a {top}/b {home}/trusted/a; echo x > f; cat f"
+            )
+        assert not (home / "new").exists()
+        assert shown.stdout == "texttexttextx\n", shown.stderr
+        if mode == "bwrap" or landlock.abi() >= landlock.REFUSES_SOCKETS:
+            assert not connected.exit.success
+
+
+@confined
+async def test_open_files_of_a_process_outside_do_not_show_a_hidden_folder(mode: Mode) -> None:
+    with elsewhere() as top:
+        home, workspace = top / "home", top / "workspace"
+        home.mkdir()
+        workspace.mkdir()
+        (home / "seal.key").write_text("text")
+        with (
+            (home / "seal.key").open() as held,
+            subprocess.Popen(["sleep", "600"], stdin=held, cwd=home) as holder,  # noqa: ASYNC220
+        ):
+            try:
+                async with keeper_at(workspace, mode, hidden=(str(home),)) as keeper:
+                    for path in ("fd/0", "cwd/seal.key", f"root{home}/seal.key", "environ", "mem"):
+                        shown = await run(keeper, f"cat /proc/{holder.pid}/{path}")
+                        assert (shown.exit.success, shown.stdout) == (False, ""), path
+            finally:
+                holder.kill()
+
+
+@needs_root
+@confined
+async def test_another_mount_of_a_hidden_folder_is_hidden_too(mode: Mode) -> None:
+    program = (
+        "import asyncio, os, sys\n"
+        "from pathlib import Path\n"
+        "from tests.workspace.keepers import keeper_at, run\n"
+        "async def main(top, mode):\n"
+        "    async with keeper_at(top / 'workspace', mode, hidden=(f'{top}/home',)) as keeper:\n"
+        "        for line in ('cat ../other/home/key', 'cat ../home/key', 'cat ../other/beside'):\n"
+        "            print((await run(keeper, line)).stdout)\n"
+        "asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))\n"
+    )
+    with elsewhere() as top:
+        for folder in ("home", "other", "workspace"):
+            (top / folder).mkdir()
+        (top / "home" / "key").write_text("key")
+        (top / "beside").write_text("beside")
+        line = f'mount --bind {top} {top}/other && exec "$@"'
+        shown = subprocess.run(  # noqa: ASYNC221
+            ["unshare", "-m", "sh", "-c", line, "sh", sys.executable, "-c", program, top, mode],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            check=False,
+            timeout=60,
+        )
+    assert shown.stdout == "\n\nbeside\n", shown.stderr
+
+
+@confined
+async def test_fresh_folders_have_what_commands_need_and_nothing_else(
+    tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, programs, other = tmp_path / "repository", tmp_path / "bin", tmp_path / "other"
+    workspace = repository / "part"
+    for folder in (workspace, programs, other):
+        folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", repository], check=True)  # noqa: ASYNC221
+    (programs / "tool").write_text("#!/bin/sh\necho tool\n")
+    (programs / "tool").chmod(0o755)
+    (other / "text").write_text("other\n")
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{programs}")
+    async with keeper_at(workspace, mode) as keeper:
+        shown = await run(keeper, f"tool; git rev-parse --show-toplevel; cat {other}/text")
+        written = await run(keeper, "echo x > /tmp/new")
+    seen = ["tool", str(repository)] + (["other"] if mode != "bwrap" else [])
+    assert shown.stdout.splitlines() == seen, shown.stderr
+    assert not written.exit.success

@@ -49,7 +49,7 @@ async def _ask_keeper(keeper: Keeper) -> Sandbox:
 def _keeper(directory: str, *, mode: Mode, network: bool) -> Keeper:
     here = current_directory()
     policy = Policy(
-        protected=(batten_home(os.environ, here), config_folder(os.environ)),
+        hidden=(batten_home(os.environ, here), config_folder(os.environ)),
         network=network,
         mode=mode,
     )

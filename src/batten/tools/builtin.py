@@ -32,7 +32,7 @@ def builtin_tools(
     root = Root(
         workspace,
         writable=directories,
-        protected=keeper.policy.protected,
+        protected=keeper.policy.hidden,
         read_only=keeper.policy.read_only,
     )
     changes = CommandChanges(root)

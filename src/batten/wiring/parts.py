@@ -1,6 +1,7 @@
 """Assembles the parts that a session's runs work with, and closes them."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,8 @@ class SessionParts:
         git_paths = () if self._worktree is None else self._worktree.tree.git_paths
         policy = Policy(
             writable=(*directories, *git_paths),
-            protected=protected,
+            hidden=protected,
+            readable=self._readable(),
             added=found.env,
             network=spec.network,
             read_only=spec.read_only,
@@ -165,6 +167,16 @@ class SessionParts:
             self._check_tools(settings)
         self._deps = self._with_panels(self._deps, settings)
         return self._deps
+
+    def _readable(self) -> tuple[str, ...]:
+        """What commands must read wherever it is: files of plugins and skills, and the repository
+        of a worktree.
+        """
+        folders = [plugin.path for plugin in self._found.plugins]
+        folders += [os.path.dirname(skill.path) for skill in self._found.skills]
+        if self._worktree is not None:
+            folders.append(self._worktree.tree.common)
+        return tuple(folders)
 
     def _with_panels(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         """With the panels that answer for people, if a rule names one."""

@@ -1,6 +1,10 @@
-"""Capabilities that root keeps in the sandbox: to own and install files, not to mount or trace."""
+"""What the processes of a sandbox may do beyond the files they reach.
+
+Root keeps the capabilities to own and install files, not those to mount or trace.
+"""
 
 import ctypes
+import struct
 
 KEPT = {
     "CHOWN": 0,
@@ -16,6 +20,7 @@ KEPT = {
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _HIGHEST = 63
+_RLIMIT_CORE = 4
 
 
 def close_to_tracers() -> None:
@@ -26,6 +31,16 @@ def close_to_tracers() -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def leave_no_core() -> None:
+    """Keep this process and what it starts from leaving their memory behind when they crash.
+
+    A limit of 1 byte: with 0, the kernel still feeds a program that `core_pattern` names.
+    """
+    setrlimit = getattr(ctypes.CDLL(None), "setrlimit", None)
+    if setrlimit is not None:
+        setrlimit(_RLIMIT_CORE, struct.pack("=QQ", 1, 1))
 
 
 def shed_capabilities() -> None:

@@ -15,12 +15,11 @@ from batten.workspace.control import PATIENCE_S, Control
 from batten.workspace.environment import DEFAULT_PATH
 from batten.workspace.private_directory import PrivateDirectory
 from batten.workspace.programs import holds_system, is_below
-from batten.workspace.protection import Protection, prepare, protection
+from batten.workspace.protection import Boundary, Protection, prepare, protection
 from batten.workspace.sandbox import (
     Layer,
     Policy,
     Sandbox,
-    bwrap_argv,
     describe,
     find_bwrap,
     layers_to_try,
@@ -124,7 +123,7 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
         if layer in _unusable and policy.mode == "auto":
             continue
         try:
-            link = await _launch(layer, writable, policy, bwrap, path, environ.get("TMPDIR", ""))
+            link = await _launch(layer, _boundary(root, writable, policy, environ), policy, bwrap)
         except ProviderError as error:
             _log.debug("layer=%s does not work: %s", layer, error)
             _unusable[layer] = error.message
@@ -138,25 +137,34 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
     )
 
 
+def _boundary(
+    root: str, writable: list[str], policy: Policy, environ: Mapping[str, str]
+) -> Boundary:
+    if policy.mode == "none":
+        return Boundary(root, _package(), environ, writable, Protection())
+    from batten.workspace.places import other_names
+
+    hidden = dict.fromkeys(policy.hidden)
+    for path in policy.hidden:
+        hidden |= dict.fromkeys(other_names(os.path.realpath(path)))
+    return Boundary(root, _package(), environ, writable, protection(writable, tuple(hidden)))
+
+
 async def _launch(
-    layer: Layer,
-    writable: list[str],
-    policy: Policy,
-    bwrap: str | None,
-    path: str,
-    temporary: str,
+    layer: Layer, boundary: Boundary, policy: Policy, bwrap: str | None
 ) -> KeeperChannel:
-    private = PrivateDirectory(temporary)
+    writable, protected = boundary.writable, boundary.protection
+    private = PrivateDirectory(boundary.environ.get("TMPDIR", ""))
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     stderr, stderr_write = os.pipe()
-    protected = protection(writable, policy.protected)
-    exposes = bool(protected.paths) or protected.has_links
+    exposes = bool(protected.exposed) or protected.has_links
     if layer == "bwrap":
         exposes = not prepare(protected)
     pid = 0
     try:
-        argv = _keeper_argv(layer, bwrap, private.path, writable, protected, policy)
+        argv = _keeper_argv(layer, bwrap, private.path, boundary, policy)
+        path = boundary.environ.get("PATH", DEFAULT_PATH)
         pid = _spawn_keeper(argv, path, theirs.fileno(), stderr_write)
         theirs.close()
         os.close(stderr_write)
@@ -224,29 +232,38 @@ def _package() -> str:
 
 
 def _keeper_argv(
-    layer: Layer,
-    bwrap: str | None,
-    private: str,
-    writable: list[str],
-    protected: Protection,
-    policy: Policy,
+    layer: Layer, bwrap: str | None, private: str, boundary: Boundary, policy: Policy
 ) -> list[str]:
     # As a module, not a file, so that Python caches its bytecode.
     program = (
-        f"import sys; sys.path.append({_package()!r}); "
+        f"import sys; sys.path.append({boundary.package!r}); "
         "from batten.workspace.keeper_process import main; main(sys.argv[1:])"
     )
     network = "network" if policy.network else "isolated"
     # The interpreter itself, not an environment's link to it, which a command may have replaced.
     python = os.path.realpath(sys.executable)
     access = "read" if policy.read_only else "write"
+    writable = [private, *boundary.writable]
     argv = [python, "-I", "-S", "-c", program, layer, network, access, policy.limits.encoded()]
-    argv += [private, *writable]
-    if layer != "bwrap":
+    argv += writable
+    if layer == "none":
         return argv
+    if layer == "landlock":
+        from batten.workspace.places import seen_in, visible_places
+
+        hidden = boundary.protection.hidden
+        seen = seen_in(list(hidden), visible_places(boundary, policy))
+        for kind, paths in ((wire.HIDDEN, hidden), (wire.SEEN, seen)):
+            argv += [kind, *paths]
+        return [*argv, wire.SOCKETS, *map(os.path.realpath, policy.sockets)]
     if bwrap is None:
         raise ProviderError("bwrap is not on PATH", code="sandbox_unavailable")
-    return [*bwrap_argv(bwrap, [private, *writable], protected, policy), *argv]
+    from batten.workspace.bubblewrap import bwrap_argv
+
+    within = Boundary(
+        boundary.root, boundary.package, boundary.environ, writable, boundary.protection
+    )
+    return [*bwrap_argv(bwrap, within, policy), *argv]
 
 
 def _spawn_keeper(argv: list[str], path: str, link: int, stderr_write: int) -> int:

@@ -34,6 +34,9 @@ END_TREE = 15
 NUMBERED = 16
 """To the shim of a command with `FLAG_NUMBERED`: its pid outside the sandbox is known."""
 
+HIDDEN, SEEN, SOCKETS = "hidden", "seen", "sockets"
+"""Kinds of paths in the keeper's arguments; those before the first are writable."""
+
 CONFINEMENT = struct.Struct("!BB")
 """Landlock's ABI (0 if missing), whether the seccomp filter is in force."""
 PID = struct.Struct("!I")

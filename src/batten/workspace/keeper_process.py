@@ -17,7 +17,7 @@ import time
 
 from batten.workspace import keeper_messages as wire
 from batten.workspace import landlock, process_tree, seccomp
-from batten.workspace.capabilities import close_to_tracers, shed_capabilities
+from batten.workspace.capabilities import close_to_tracers, leave_no_core, shed_capabilities
 
 TYPE_CHECKING = False  # without `typing`, whose import takes longer than all others here
 if TYPE_CHECKING:
@@ -35,9 +35,11 @@ _DESCRIPTOR_SIZE = 4
 
 def main(arguments: list[str]) -> None:
     """`arguments`: layer, `network` or `isolated`, `write` or `read`, limits, private directory,
-    writable paths.
+    writable paths; for Landlock also hidden paths, what of them is seen, and sockets, each kind
+    after its name.
     """
-    layer, network, access, limits, private, *writable = arguments
+    layer, network, access, limits, private, *paths = arguments
+    writable, hidden, seen, sockets = _kinds(paths)
     os.closerange(3, 4096)
     os.chdir("/")
     link = socket.socket(fileno=os.dup(0))
@@ -46,17 +48,23 @@ def main(arguments: list[str]) -> None:
     process_tree.check_visible()
     process_tree.adopt_orphans()
     close_to_tracers()
+    leave_no_core()
     process_tree.go_first_without_memory()
     version, filtered = 0, False
     allowed = network == "network"
     if layer == "bwrap":
         filtered = seccomp.confine(network=allowed, internet=True, attributes=True)
+        if allowed:
+            landlock.scope_sockets()
     elif layer == "landlock":
         shed_capabilities()
-        version = landlock.restrict_writes([private, *writable], network=allowed)
-        filtered = seccomp.confine(network=allowed, modes=access == "write")
+        version = landlock.restrict_files(
+            [private, *writable], network=allowed, hidden=hidden, seen=seen, sockets=sockets
+        )
+        unix = bool(sockets) or version >= landlock.REFUSES_SOCKETS
+        filtered = seccomp.confine(network=allowed, modes=access == "write", unix=unix)
     if layer != "bwrap":
-        # In bubblewrap the first process of the namespace does this.
+        # In bubblewrap this is the first process of the namespace: all others end with it.
         _guard_keeper(link, private)
     link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
     os.dup2(null, 2)
@@ -65,6 +73,17 @@ def main(arguments: list[str]) -> None:
     _empty_directory(private)
     # Our owner waits for this end: without the interpreter's own, which takes 2 ms.
     os._exit(0)
+
+
+def _kinds(paths: list[str]) -> list[list[str]]:
+    """Writable, hidden and seen paths and sockets. Paths are absolute: none is taken for a name."""
+    found: list[list[str]] = [[]]
+    for path in paths:
+        if path in (wire.HIDDEN, wire.SEEN, wire.SOCKETS):
+            found.append([])
+        else:
+            found[-1].append(path)
+    return [*found, [], [], []][:4]
 
 
 def _limiter(encoded: str, workspace: str) -> "Callable[[], None] | None":

@@ -1,10 +1,11 @@
-"""Protected paths inside writable ones, and the mounts that keep them read-only.
+"""What commands may not reach or write inside what they may, and the mounts that keep it so.
 
 A mount protects a path's content. The way to it is safe only if every directory on it is a mount
 of its own, since any other can be renamed. Mounts cannot protect a link on the way.
 """
 
 import os
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -12,24 +13,46 @@ from batten.workspace.programs import is_below
 
 
 class Protection(Struct, frozen=True):
-    paths: tuple[str, ...] = ()
-    """Protected paths that a command could otherwise write."""
+    hidden: tuple[str, ...] = ()
+    """Paths that do not exist for commands."""
+    exposed: tuple[str, ...] = ()
+    """Those of them that a command could otherwise write, or make."""
+    kept: tuple[str, ...] = ()
+    """Paths that a command could otherwise write, and must only read."""
     ways: tuple[str, ...] = ()
-    """The directories between a writable path and a protected one."""
+    """The directories between a writable path and one of these."""
     has_links: bool = False
-    """Whether a link that a command could replace leads to a protected path."""
+    """Whether a link that a command could replace leads to a hidden path."""
 
 
-def protection(writable: list[str], protected: tuple[str, ...]) -> Protection:
-    """The protected paths that lie below the writable ones, which must be free of links."""
-    real = dict.fromkeys(map(os.path.realpath, protected))
-    paths = [path for path in real if path not in writable and is_below(path, writable)]
+class Boundary(Struct, frozen=True):
+    """All paths that decide what commands reach."""
+
+    root: str
+    package: str
+    """The folder that Batten is imported from."""
+    environ: Mapping[str, str]
+    writable: list[str]
+    protection: Protection
+
+
+def protection(
+    writable: list[str], hidden: tuple[str, ...], kept: tuple[str, ...] = ()
+) -> Protection:
+    """How to protect these paths from commands that write to `writable`, which must be free of
+    links. A workspace at or below a hidden path stays visible.
+    """
+    real = [path for path in dict.fromkeys(map(os.path.realpath, hidden)) if path not in writable]
+    exposed = [path for path in real if is_below(path, writable)]
+    within = [*exposed, *kept]
     return Protection(
-        paths=tuple(paths),
-        ways=tuple(dict.fromkeys(way for path in paths for way in _ways(path, writable, paths))),
+        hidden=tuple(path for path in real if path in exposed or os.path.isdir(path)),
+        exposed=tuple(exposed),
+        kept=kept,
+        ways=tuple(dict.fromkeys(way for path in within for way in _ways(path, writable, exposed))),
         has_links=any(
             os.path.islink(link) and is_below(os.path.realpath(os.path.dirname(link)), writable)
-            for path in protected
+            for path in hidden
             for link in _above(os.path.abspath(path))
         ),
     )
@@ -38,7 +61,7 @@ def protection(writable: list[str], protected: tuple[str, ...]) -> Protection:
 def prepare(wanted: Protection) -> bool:
     """Create missing directories as mount points; whether mounts protect every path."""
     try:
-        for folder in sorted((*wanted.ways, *wanted.paths), key=len):
+        for folder in sorted((*wanted.ways, *wanted.exposed), key=len):
             if not os.path.lexists(folder):
                 os.mkdir(folder, 0o700)
     except OSError:
@@ -46,12 +69,12 @@ def prepare(wanted: Protection) -> bool:
     return not wanted.has_links
 
 
-def _ways(path: str, writable: list[str], protected: list[str]) -> list[str]:
-    """Empty if a protected path above already covers this one."""
+def _ways(path: str, writable: list[str], hidden: list[str]) -> list[str]:
+    """Empty if a hidden path above already covers this one."""
     ways: list[str] = []
     above = os.path.dirname(path)
     while above not in writable:
-        if above in protected:
+        if above in hidden:
             return []
         ways.append(above)
         above = os.path.dirname(above)

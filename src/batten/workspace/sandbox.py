@@ -1,39 +1,30 @@
 """The sandbox of commands: its policy and its layer (bubblewrap, Landlock or none).
 
-No layer restricts reading: a command can read every file the user can. Writing is confined to the
+A command can read what the user can, but for the policy's hidden paths. Writing is confined to the
 workspace, a private temporary directory and the policy's paths.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from batten.workspace.programs import find_program, is_below
-from batten.workspace.protection import Protection
+from batten.workspace.programs import find_program
 
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
 _READING = "reading every file that you can read"
 _LOCKS = "locks on files that you can read"
-_EXPOSED = "protected paths inside the workspace"
-_SOCKETS = (
-    "/run/docker.sock",
-    "/run/containerd/containerd.sock",
-    "/run/podman/podman.sock",
-    "/run/crio/crio.sock",
-    "/run/buildkit/buildkitd.sock",
-    "/run/dbus/system_bus_socket",
-    "/run/systemd/private",
-    "/run/snapd.socket",
-    "/run/libvirt/libvirt-sock",
-)
-"""Sockets of services that act for the user, or for root, outside the sandbox."""
-_USER_SOCKETS = "/run/user"
-"""The sockets of the user's own services: message bus, agents of keys, containers."""
+_EXPOSED = "Batten's own files, which are in the workspace"
+_RUN_LATER = "files that run later, such as .git/hooks (each change is recorded)"
+_NEW_RUN_LATER = "files that run later and are new (each is recorded)"
+_LATER_SOCKETS = "local sockets outside /run and /tmp that are made later"
+_PIPES = "named pipes (FIFOs) outside the workspace"
+_SECOND_NAMES = "files with a second name outside the workspace (hard links)"
 
 
+REFUSES_SOCKETS = 9
+"""The version of Landlock that refuses to connect to sockets by their path."""
 HALF_OF_FREE = -1
 
 
@@ -58,8 +49,12 @@ class Limits(Struct, frozen=True):
 class Policy(Struct, frozen=True):
     writable: tuple[str, ...] = ()
     """Absolute paths besides the workspace and the private temporary directory."""
-    protected: tuple[str, ...] = ()
-    """Absolute paths that commands may not write even inside the workspace."""
+    hidden: tuple[str, ...] = ()
+    """Absolute paths of folders that do not exist for commands, even inside the workspace."""
+    readable: tuple[str, ...] = ()
+    """Absolute paths that commands may read, also where they are in a hidden folder."""
+    editable: tuple[str, ...] = ()
+    """Globs of absolute paths: what commands may write although it runs later."""
     read_only: bool = False
     """Whether commands may write nowhere but in their private temporary directory."""
     network: bool = False
@@ -71,7 +66,7 @@ class Policy(Struct, frozen=True):
     """Variables set for every command."""
     limits: Limits = Limits()
     sockets: tuple[str, ...] = ()
-    """Absolute paths of sockets, or of folders with sockets, that bubblewrap need not hide."""
+    """Absolute paths of sockets, or of folders with sockets, that commands may connect to."""
 
 
 class Sandbox(Struct, frozen=True):
@@ -94,51 +89,6 @@ def find_bwrap(search_path: str, writable: Sequence[str] = ()) -> str | None:
     return find_program("bwrap", search_path, writable)
 
 
-def bwrap_argv(
-    program: str, writable: list[str], protected: Protection, policy: Policy
-) -> list[str]:
-    """The `bwrap` command line, to which the program to run is appended."""
-    argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
-    if not policy.network:
-        argv.append("--unshare-net")
-    mounts: list[tuple[str, ...]] = [
-        ("/", "--ro-bind", "/"),
-        ("/dev", "--dev"),
-        ("/proc", "--proc"),
-    ]
-    mounts += [(path, "--bind-try", path) for path in writable]
-    mounts += _hidden_sockets(policy.sockets)
-    if os.geteuid() == 0:
-        from batten.workspace.capabilities import KEPT
-
-        # Started by root, bubblewrap keeps every capability and a writable /proc/sys.
-        argv += ["--cap-drop", "ALL"]
-        for name in KEPT:
-            argv += ["--cap-add", f"CAP_{name}"]
-        for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
-            mounts.append((path, "--ro-bind-try", path))
-    mounts += [(path, "--bind", path) for path in protected.ways if os.path.exists(path)]
-    mounts += [(path, "--ro-bind", path) for path in protected.paths if os.path.exists(path)]
-    # Mounted later, the deeper path wins, of every kind; of one path, the last of these.
-    for path, *bind in sorted(mounts, key=lambda one: len(one[0])):
-        argv += [*bind, path]
-    return argv
-
-
-def _hidden_sockets(allowed: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Mounts over the sockets, except allowed ones."""
-    mounts: list[tuple[str, ...]] = []
-    real = [os.path.realpath(path) for path in allowed]
-    if os.path.isdir(_USER_SOCKETS) and _USER_SOCKETS not in real:
-        mounts.append((_USER_SOCKETS, "--tmpfs"))
-        kept = (path for path in real if is_below(path, [_USER_SOCKETS]))
-        mounts += [(path, "--bind-try", path) for path in kept]
-    both = (spelled for path in _SOCKETS for spelled in (path, f"/var{path}"))
-    there = dict.fromkeys(os.path.realpath(path) for path in both if os.path.exists(path))
-    mounts += [(path, "--ro-bind", "/dev/null") for path in there if not is_below(path, real)]
-    return mounts
-
-
 def describe(
     layer: Layer,
     policy: Policy,
@@ -151,8 +101,8 @@ def describe(
 ) -> Sandbox:
     """The sandbox as reported by the keeper.
 
-    `filtered`: the filter of system calls is in force. `exposes`: protected paths lie below
-    writable ones, and this layer cannot protect them. `holds_batten`, `holds_system`: so do Batten
+    `filtered`: the filter of system calls is in force. `exposes`: hidden paths lie below
+    writable ones, and this layer cannot hide them. `holds_batten`, `holds_system`: so do Batten
     itself and the programs of the system.
     """
     gaps = [_READING, *_gaps(layer, policy, landlock_version, filtered=filtered)]
@@ -169,7 +119,9 @@ def describe(
 
 def _gaps(layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool) -> list[str]:
     if layer == "bwrap":
-        gaps = ["named local sockets", _LOCKS]
+        gaps = [_LATER_SOCKETS, _PIPES, _LOCKS]
+        if not policy.read_only:
+            gaps += [_NEW_RUN_LATER, _SECOND_NAMES]
         if policy.network:
             gaps.append("network")
         elif not filtered:
@@ -181,6 +133,10 @@ def _gaps(layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool
         gaps = ["writing outside the workspace"]
     else:
         gaps = _landlock_gaps(landlock_version, filtered=filtered)
+        if landlock_version < REFUSES_SOCKETS and (policy.sockets or not filtered):
+            gaps.append("named local sockets")
+        if not policy.read_only:
+            gaps += [_RUN_LATER, _SECOND_NAMES]
     if policy.network:
         gaps.append("network")
     elif not filtered:
@@ -192,7 +148,6 @@ def _landlock_gaps(version: int, *, filtered: bool) -> list[str]:
     """Accesses that a kernel of this Landlock version cannot forbid, in words."""
     gaps = [
         "chmod, chown and timestamps outside",
-        "named local sockets",
         _LOCKS,
         "shared memory files",
         "System V shared memory, semaphores and queues",

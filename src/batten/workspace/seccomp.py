@@ -5,6 +5,7 @@ multipath TCP, TCP fast open, vsock, packet sockets, extended attributes and fla
 io_uring as a way around it. In a network namespace of its own (bubblewrap) internet sockets stay
 allowed: they reach no other namespace, and a command can talk to itself. vsock has no namespaces
 and stays blocked. So do, in every sandbox, the user's keyring and the limits of other processes.
+Local sockets are blocked where nothing else decides which of them may be reached; pairs are not.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ import struct
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
-_LOAD, _JUMP_EQUAL, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
+_LOAD, _JUMP_EQUAL, _JUMP_BITS, _AND, _RETURN = 0x20, 0x15, 0x45, 0x54, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _EACCES, _ENOSYS, _EOPNOTSUPP = 1, 13, 38, 95
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
@@ -24,6 +25,9 @@ _IO_URING_SETUP, _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR = 425, 463, 466, 469
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
+_SOCKET_PAIR = {"x86_64": 53, "aarch64": 199}
+_STREAM, _SEQUENCED = 1, 5
+_TYPE_BITS = 0xF
 _IOCTL = {"x86_64": 16, "aarch64": 29}
 _SET_FLAGS = (0x40086602, 0x40046602, 0x401C5820)
 """FS_IOC_SETFLAGS, its form for 32 bits, and FS_IOC_FSSETXATTR."""
@@ -49,11 +53,13 @@ def program(
     internet: bool = False,
     attributes: bool = False,
     modes: bool = True,
+    unix: bool = True,
 ) -> bytes | None:
     """The filter for a machine; None if its system-call numbers are not known.
 
     `network` allows sockets of every family, `internet` those of the internet; `attributes` allows
-    setting extended attributes and flags of files, `modes` setting their mode, owner and times.
+    setting extended attributes and flags of files, `modes` setting their mode, owner and times;
+    `unix` local sockets.
     """
     if machine not in _ARCHITECTURES:
         return None
@@ -84,8 +90,17 @@ def program(
     ]
     if not attributes:
         steps += _flag_steps(_IOCTL[machine])
+    if not unix:
+        steps += _pair_steps(_SOCKET_PAIR[machine])
     if not network:
-        steps += _socket_steps(_SOCKET[machine], internet=internet)
+        steps += _socket_steps(_SOCKET[machine], internet=internet, unix=unix)
+    elif not unix:
+        steps += [
+            (_JUMP_EQUAL, 0, 3, _SOCKET[machine]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT),
+            (_JUMP_EQUAL, 0, 1, _AF_UNIX),
+            (_RETURN, 0, 0, _ERRNO | _EACCES),
+        ]
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
@@ -103,9 +118,25 @@ def _flag_steps(number: int) -> list[_Step]:
     ]
 
 
-def _socket_steps(number: int, *, internet: bool) -> list[_Step]:
+def _pair_steps(number: int) -> list[_Step]:
+    """Refuse pairs of sockets that one could connect elsewhere, or send from elsewhere: all but
+    streams.
+    """
+    return [
+        (_JUMP_EQUAL, 0, 6, number),
+        (_LOAD, 0, 0, _SECOND_ARGUMENT),
+        (_AND, 0, 0, _TYPE_BITS),
+        (_JUMP_EQUAL, 1, 0, _STREAM),
+        (_JUMP_EQUAL, 0, 1, _SEQUENCED),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _ERRNO | _EACCES),
+    ]
+
+
+def _socket_steps(number: int, *, internet: bool, unix: bool) -> list[_Step]:
     """Refuse sockets of other families; the step that follows these allows the call."""
-    families = [_AF_UNIX, _AF_NETLINK] + ([_AF_INET, _AF_INET6] if internet else [])
+    families = [_AF_NETLINK] + ([_AF_UNIX] if unix else [])
+    families += [_AF_INET, _AF_INET6] if internet else []
     return [
         (_JUMP_EQUAL, 0, len(families) + 2, number),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -115,14 +146,26 @@ def _socket_steps(number: int, *, internet: bool) -> list[_Step]:
 
 
 def confine(
-    *, network: bool, internet: bool = False, attributes: bool = False, modes: bool = True
+    *,
+    network: bool,
+    internet: bool = False,
+    attributes: bool = False,
+    modes: bool = True,
+    unix: bool = True,
 ) -> bool:
     """Put the filter in force for this process and its children; False if that is impossible.
 
     `internet`: allow internet sockets, for a process in a network namespace of its own.
     """
     machine = os.uname().machine
-    code = program(machine, network=network, internet=internet, attributes=attributes, modes=modes)
+    code = program(
+        machine,
+        network=network,
+        internet=internet,
+        attributes=attributes,
+        modes=modes,
+        unix=unix,
+    )
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if code is None or prctl is None:
         return False

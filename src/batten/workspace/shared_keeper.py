@@ -10,7 +10,7 @@ from batten.workspace.keeper_channel import KeeperChannel, open_link
 from batten.workspace.sandbox import Policy
 
 _shared: "WeakKeyDictionary[asyncio.AbstractEventLoop, list[SharedKeeper]]" = WeakKeyDictionary()
-_PLACES = ("PATH", "TMPDIR")
+_PLACES = ("PATH", "TMPDIR", "HOME")
 """Variables that decide how a keeper starts; the environment of commands is sent with each."""
 
 

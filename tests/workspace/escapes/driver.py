@@ -28,7 +28,7 @@ async def attempted(attempt: Attempt, world: World, mode: Mode, python: str) -> 
     policy = Policy(
         mode=mode,
         added=world.environ,
-        protected=(str(world.state_folder),),
+        hidden=(str(world.state_folder),),
         limits=Limits() if mode == "none" else _LIMITS,
     )
     keeper = Keeper(str(world.workspace), policy, os.environ)
