@@ -15,9 +15,10 @@ from typing import Literal
 from msgspec import Struct
 
 from batten.agent.rules import globs
+from batten.agent.rules.inner import Runs
 from batten.agent.rules.paths import absolute, guarded_name, relative
 from batten.agent.rules.reading import Reading, is_harmless_variable, reading
-from batten.agent.rules.running import Runs, runs
+from batten.agent.rules.running import runs
 from batten.agent.rules.shell import HOLE, NAMES, PIPE, Line, Redirect, SimpleCommand, read_line
 
 Chance = Literal["no", "maybe", "yes"]
