@@ -16,6 +16,7 @@ from batten.agent.rules.inner import (
 )
 from batten.agent.rules.reading import reading
 from batten.agent.rules.shell import (
+    FOUND,
     HOLE,
     NAMES,
     PIPE,
@@ -55,6 +56,7 @@ _EVALUATES = _SHELL_STATE | name_set("printf test [ wait")
 """Builtins that evaluate the subscript in the name of a variable."""
 _FROM_INPUT = name_set("at batch")
 """Programs that run what they read."""
+_FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 _SSH_RUNS = re.compile(
     r"(?:proxy|local|knownhosts|remote)command|pkcs11provider|securitykeyprovider|xauthlocation"
     r"|include|match",
@@ -260,13 +262,13 @@ def _find(words: tuple[str, ...]) -> Runs:
     while at < len(words):
         word = words[at]
         at += 1
-        if word in ("-exec", "-execdir", "-ok", "-okdir"):
+        if word in _FIND_RUNS:
             end = next((i for i in range(at, len(words)) if words[i] in (";", "+")), len(words))
             inner = words[at:end]
             certain = certain and bool(inner)
             found.append(command_of(tuple(each.replace("{}", HOLE) for each in inner)))
             # A path below where it looks; none begins like an option.
-            below.append(command_of(tuple(each.replace("{}", f"./{NAMES}") for each in inner)))
+            below.append(command_of(tuple(each.replace("{}", FOUND) for each in inner)))
             first, at = first or at, end + 1
         elif word == "-delete":
             found.append(SimpleCommand(("rm", HOLE), "rm"))
@@ -275,6 +277,19 @@ def _find(words: tuple[str, ...]) -> Runs:
     if not found and certain:
         return NOTHING
     return Runs(tuple(found), is_known=certain, at=first, below=tuple(below))
+
+
+def without_commands(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of `find` apart from those that run something."""
+    found: list[str] = []
+    at = 0
+    while at < len(words):
+        if words[at] in _FIND_RUNS:
+            at = next((i for i in range(at, len(words)) if words[i] in (";", "+")), len(words))
+        elif words[at] != "-delete":
+            found.append(words[at])
+        at += 1
+    return tuple(found)
 
 
 _SPECIAL: dict[str, Callable[[tuple[str, ...]], Runs]] = {
