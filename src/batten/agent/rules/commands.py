@@ -9,16 +9,28 @@ run by another. `*` never stands for an operator of the shell, nor for the progr
 import os
 import re
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
 from batten.agent.rules import globs
+from batten.agent.rules.inner import Runs
 from batten.agent.rules.paths import absolute, guarded_name, relative
 from batten.agent.rules.reading import Reading, is_harmless_variable, reading
-from batten.agent.rules.running import Runs, runs
-from batten.agent.rules.shell import HOLE, NAMES, PIPE, Line, Redirect, SimpleCommand, read_line
+from batten.agent.rules.running import runs, without_commands
+from batten.agent.rules.shell import (
+    FOUND,
+    HOLE,
+    NAMES,
+    PIPE,
+    Line,
+    Redirect,
+    SimpleCommand,
+    read_line,
+)
+from batten.agent.rules.tree import Tree, Unseen, follows, makes_links, searched
 
 Chance = Literal["no", "maybe", "yes"]
 
@@ -197,14 +209,17 @@ def allowing(allowance: Allowance, line: CommandLine) -> tuple[str, ...] | None:
             return (pattern,)
     if line.line is None or not line.line.commands:
         return None
-    return _Judge(allowance).all(line.line.commands)
+    return _Judge(allowance, any(map(makes_links, line.all_commands))).all(line.line.commands)
 
 
 class _Judge:
     """Goes through the commands of one line, in their order."""
 
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: Allowance, links_change: bool) -> None:
         self._allowance = allowance
+        self._links_change = links_change
+        """Whether a command of the line may make a link: what a path leads to is not known then."""
+        self._tree: Tree | None = None
         self._folders = {allowance.workspace or "/"}
         """Where commands may be working by now."""
 
@@ -236,21 +251,59 @@ class _Judge:
             if not inner.is_known:
                 return None
             used = self.all(inner.below or inner.commands, depth + 1)
+            if inner.below and not self._finds_inside(command.words):
+                return None
             if used is None or inner.is_wrapper:
                 return used
             outer = self._pattern(command, Runs())
             only_reads = outer is None and command.words[0] == "find" and self._finds(command)
             return None if outer is None and not only_reads else (*used, *filter(None, (outer,)))
         found = reading(command.words) if self._allowance.reads else None
-        return () if found is not None and self._may(command.words[0], found) else None
+        return () if found is not None and self._may(command.words, found) else None
 
     def _finds(self, command: SimpleCommand) -> bool:
         """Whether `find` itself only reads, apart from what it runs."""
-        end = next(
-            at for at, word in enumerate(command.words) if word.startswith(("-e", "-o", "-d"))
-        )
-        found = reading(command.words[:end])
-        return found is not None and self._may("find", found)
+        rest = without_commands(command.words)
+        found = reading(rest)
+        return found is not None and self._may(rest, found)
+
+    def _finds_inside(self, words: tuple[str, ...]) -> bool:
+        """Whether no file that `find` may give to a command is a link that leads outside."""
+        tests: dict[str, str] = {}
+        if not {"-o", "-or", ",", "("} & set(words) and not follows(words):
+            tests = {
+                test: value
+                for before, test, value in zip(words, words[1:], words[2:], strict=False)
+                if test in ("-type", "-name") and before not in ("!", "-not")
+            }
+        if tests.get("-type") == "f":
+            # No link is a file, unless it is followed.
+            return True
+        end = next((at for at, word in enumerate(words) if at and word[:1] in "-(!"), len(words))
+        tops = words[1:end] or (".",)
+        return self._links_stay(tops, tests.get("-name", "*"), follow=follows(words))
+
+    def _links_stay(self, paths: tuple[str, ...], names: str = "*", *, follow: bool) -> bool:
+        """Whether every link of these names below folders leads to a place that may be read.
+        `follow`: links behind links count too."""
+        # Before a wildcard: the folder that holds all it stands for.
+        tops = [
+            path.partition(NAMES)[0].rpartition("/")[0] if NAMES in path else path
+            for path in paths
+            if path != PIPE
+        ]
+        try:
+            return all(
+                self._is_open(os.path.realpath(link), below=True)
+                for folder in self._folders
+                for top in tops
+                for link in self._look().links(
+                    os.path.join(folder, os.path.expanduser(top)), follow=follow
+                )
+                if fnmatchcase(os.path.basename(link), names)
+            )
+        except Unseen:
+            return False
 
     def _spelled_out(self, command: SimpleCommand) -> str | None:
         """A rule that spells out this very command, or its redirections and assignments too."""
@@ -298,16 +351,17 @@ class _Judge:
         if HOLE in target or NAMES in target:
             return False
         if redirect.operator == "<":
-            return target == "/dev/null" or self._is_readable(target, below=False)
+            is_known = not self._links_change and self._is_readable(target, below=False)
+            return target == "/dev/null" or is_known
         if target in _HARMLESS_TARGETS:
             return True
-        if target.startswith("/dev/"):
+        if target.startswith("/dev/") or self._links_change:
             return False
         places = [os.path.join(folder, target) for folder in self._folders]
         spellings = (way(place) for place in places for way in (os.path.normpath, os.path.realpath))
         return all(map(self._allowance.may_write, spellings))
 
-    def _may(self, name: str, found: Reading) -> bool:
+    def _may(self, words: tuple[str, ...], found: Reading) -> bool:
         """Whether all that a command reads is inside the workspace, and no rule is against it."""
         workspace = self._allowance.workspace
         if found.is_git:
@@ -315,31 +369,58 @@ class _Judge:
             at_top = self._folders == {workspace or "/"}
             if not at_top or not os.path.exists(os.path.join(workspace or "/", ".git")):
                 return False
-        if not all(self._is_readable(path, below=found.is_recursive) for path in found.paths):
+        folders = searched(words, found.paths)
+        paths = (*found.paths, *(folders if found.is_recursive else ()))
+        if self._links_change and paths and not found.is_git:
             return False
-        if found.is_recursive and not found.paths and not self._is_readable(".", below=True):
+        if not all(self._is_readable(path, below=found.is_recursive) for path in paths):
             return False
-        if name == "cd":
+        if follows(words) and not self._links_stay(folders, follow=True):
+            return False
+        if words[0] == "cd":
             self._folders |= {absolute(found.paths[0], folder) for folder in self._folders}
         return True
 
     def _is_readable(self, path: str, *, below: bool) -> bool:
         if path == PIPE:
             return True
+        if path == FOUND:
+            return self._is_open(os.path.realpath(self._allowance.workspace or "/"), below=True)
         parts = path.split("/")
         if HOLE in path or any(part[:1] == "." and NAMES in part for part in parts):
             return False
         if NAMES in path and ".." in parts:
             return False
-        top = os.path.realpath(self._allowance.workspace or "/")
         if path == "~" or path.startswith("~"):
             path = os.path.expanduser(path)
         for folder in self._folders:
             # Links are followed as the system follows them, `..` behind a link too.
-            inside = relative(os.path.realpath(os.path.join(folder, path)), top)
-            if inside is None or not self._allowance.may_read(inside, below or NAMES in path):
+            place = os.path.join(folder, path)
+            if not self._is_open(os.path.realpath(place), below=below or NAMES in path):
+                return False
+            if NAMES in path and not self._names_stay(place):
                 return False
         return True
+
+    def _names_stay(self, place: str) -> bool:
+        """Whether each name that wildcards stand for leads to a place that may be read."""
+        before, _, _ = place.partition(NAMES)
+        top = os.path.realpath(before.rpartition("/")[0])
+        try:
+            found = self._look().named(top + place[before.rfind("/") :])
+        except Unseen:
+            return False
+        linked = (os.path.realpath(each.path) for each in found if each.is_linked)
+        return all(self._is_open(path, below=True) for path in linked)
+
+    def _is_open(self, path: str, *, below: bool) -> bool:
+        """Whether a path without links is inside the workspace, and no rule is against it."""
+        inside = relative(path, os.path.realpath(self._allowance.workspace or "/"))
+        return inside is not None and self._allowance.may_read(inside, below)
+
+    def _look(self) -> Tree:
+        self._tree = self._tree or Tree()
+        return self._tree
 
 
 def guarded_names(line: CommandLine) -> set[str]:

@@ -7,7 +7,7 @@ with is a hole.
 import re
 from typing import TYPE_CHECKING
 
-from batten.agent.rules.shell import HOLE, Unclear
+from batten.agent.rules.shell import HOLE, TILDE, Unclear
 
 if TYPE_CHECKING:
     from batten.agent.rules.reader import Reader
@@ -20,6 +20,63 @@ _PARAMETER = re.compile(
 )
 _OPERATOR = re.compile(r":[-?+]|[-?+]|##?|%%?|//|/[#%]?|\^\^?|,,?")
 _RANGE = re.compile(r":\s*[0-9]+(?::[0-9]+)?\}")
+
+_TILDE = re.compile(r"(?:^|(?<=[=:]))~(?![/:]|$)[^/:]*")
+_BRACES = re.compile(r"[A-Za-z0-9_./:=@%+,~*?{}-]*")
+"""A word whose braces are expanded: one without quotes and other expansions."""
+_MOST_BRACED = 64
+
+
+def tilded(run: str, *, begins: bool, ends: bool) -> str:
+    """A part of a word without quotes, with its tildes replaced. `begins`, `ends`: whether the word
+    does so here.
+
+    Bash expands them at the beginning, and behind `=` and `:` where that is an assignment; zsh in
+    more places. `~` and `~/` are home, and stay.
+    """
+    if "~" not in run:
+        return run
+    found = _TILDE.sub(TILDE, run if begins else f"/{run}")
+    found = found if begins else found[1:]
+    # What stands behind it may be quoted, and then it is no tilde, or it may be a name.
+    before = found[-2:-1] in ("=", ":") if len(found) > 1 else begins
+    return found[:-1] + TILDE if found.endswith("~") and before and not ends else found
+
+
+def braced(word: str) -> list[str] | None:
+    """The words that braces make of one; None if that is not certain."""
+    if ".." in word.partition("{")[2] or not _BRACES.fullmatch(word):
+        return None
+    found = _alternatives(word, 0, "")
+    if found is None or found[1] != len(word):
+        return None
+    return [each for each in found[0] if each]
+
+
+def _alternatives(word: str, at: int, ends: str) -> tuple[list[str], int] | None:
+    """The texts that a word or a part of it stands for, up to one of `ends`, and where that is."""
+    texts = [""]
+    while at < len(word) and word[at] not in ends:
+        if word[at] == "}":
+            return None
+        if word[at] != "{":
+            texts = [text + word[at] for text in texts]
+            at += 1
+            continue
+        inner: list[str] = []
+        count = 0
+        while word[at : at + 1] != "}":
+            part = _alternatives(word, at + 1, ",}")
+            if part is None or part[1] >= len(word):
+                return None
+            inner += part[0]
+            count += 1
+            at = part[1]
+        at += 1
+        if count < 2 or len(texts) * len(inner) > _MOST_BRACED:
+            return None
+        texts = [text + each for text in texts for each in inner]
+    return texts, at
 
 
 class Expansions:

@@ -9,13 +9,14 @@ refuse.
 
 import re
 
-from batten.agent.rules.expansions import Expansions
+from batten.agent.rules.expansions import Expansions, braced, tilded
 from batten.agent.rules.shell import (
     HOLE,
     MAX_DEPTH,
     MAX_LENGTH,
     NAMES,
     PIPE,
+    TILDE,
     Redirect,
     SimpleCommand,
     Unclear,
@@ -280,16 +281,17 @@ class Reader:
         if name is None:
             raise Unclear("it has a `for` without a name")
         self.at = name.end()
-        self.commands.append(SimpleCommand((), name[0], ((name[0], HOLE),)))
+        values = [HOLE]
         self._line_ends()
         if self._reserved() == "in":
             self.at += 2
             self._blanks()
             while self.at < len(self.text) and self.peek() not in ";\n":
-                self.word()
+                values += self._words()
                 self._blanks()
             if self.at >= len(self.text):
                 raise Unclear("a `for` is not ended")
+        self.commands.append(SimpleCommand((), name[0], tuple((name[0], each) for each in values)))
         if self.peek() == ";":
             self.at += 1
         self._body()
@@ -363,7 +365,7 @@ class Reader:
             elif not words and (name := self._assigned()):
                 assignments.append((name, self._value()))
             else:
-                words.append(self.word())
+                words += self._words() if words else [self.word()]
             end = self.at
             self._blanks()
         if not (words or assignments or redirects):
@@ -432,6 +434,13 @@ class Reader:
         self.documents.append((delimiter, stripped, found[3] is None))
         return delimiter
 
+    def _words(self) -> list[str]:
+        """One word, or those that its braces make of it."""
+        start = self.at
+        word = self.word()
+        found = braced(self.text[start : self.at]) if word in (HOLE, TILDE) else None
+        return [word] if found is None else [Reader(each).word() for each in found]
+
     def word(self) -> str:
         """One word, without its quotes, with holes for what is not known."""
         start = self.at
@@ -460,8 +469,10 @@ class Reader:
                 plain = _PLAIN.match(self.text, self.at)
                 run = plain[0] if plain else character
                 bare += run
-                pieces.append(run)
+                begins = self.at == start
                 self.at += len(run)
+                ends = self.at >= len(self.text) or self.peek() in _META
+                pieces.append(tilded(run, begins=begins, ends=ends))
         if self.at == start:
             raise Unclear(
                 f"{self.peek()!r} is not expected" if self.peek() else "a word is missing"
@@ -469,7 +480,7 @@ class Reader:
         self._check_word(start, bare)
         if "{" in bare and "}" in bare and ("," in bare or ".." in bare):
             # Brace expansion makes several words of one.
-            return HOLE
+            return TILDE if "~" in bare else HOLE
         if bracket is not None and "]" in bare:
             tail = "".join(pieces[bracket:])
             pieces[bracket:] = [HOLE if HOLE in tail or "/" in tail else NAMES]

@@ -13,8 +13,13 @@ HOLE = "\x00"
 several words."""
 NAMES = "\x01"
 """Stands in a word for names of files that a wildcard expands to: any text without a slash."""
+TILDE = HOLE * 2
+"""Stands for the folder that a tilde names, other than home: the current or the last one, one of
+the stack, somebody else's home. A hole, and as a path it may be any."""
 PIPE = f"/dev/fd/{NAMES}"
 """Stands for the file of a process substitution."""
+FOUND = f"./{NAMES}{NAMES}"
+"""Stands for a path that `find` gives to a command."""
 MAX_LENGTH = 32 * 1024
 """Characters of a line that is read; a longer one is refused."""
 MAX_DEPTH = 20

@@ -1,0 +1,129 @@
+"""Words and texts read as the commands that they stand for: what programs that run others share."""
+
+import re
+
+from msgspec import Struct
+
+from batten.agent.rules.shell import HOLE, NAMES, Line, SimpleCommand, is_known, read_line
+
+_MOST_WORDS = 40
+"""Words among which the command of such a program is looked for."""
+GIT_HARMLESS = re.compile(
+    r"user\.(name|email)=|core\.(quotepath|autocrlf|abbrev)=|color\.\w+=|advice\.\w+="
+    r"|log\.(date|decorate|follow|abbrevcommit)=|init\.defaultbranch=|(commit|tag)\.gpgsign=false$"
+    r"|diff\.(algorithm|renames|noprefix|mnemonicprefix|colormoved|context)=|pull\.(rebase|ff)="
+    r"|push\.default=|merge\.conflictstyle=|fetch\.prune=|gc\.auto=|core\.pager=(cat)?$",
+    re.IGNORECASE,
+)
+GIT_ANYTHING = ("-c", "--config", "--template")
+"""Options whose values are settings and hooks, not lines that can be read here."""
+
+
+class Runs(Struct, frozen=True):
+    """What a command runs beside itself."""
+
+    commands: tuple[SimpleCommand, ...] = ()
+    is_known: bool = True
+    """`commands` is all of it."""
+    is_wrapper: bool = False
+    """It does nothing of its own: it is allowed if what it runs is."""
+    at: int = 0
+    """The index of the first word of what is run. A wildcard must not stand for that word."""
+    below: tuple[SimpleCommand, ...] = ()
+    """The commands of `find`, with paths below a folder where they have holes."""
+
+
+NOTHING = Runs()
+UNKNOWN = Runs(is_known=False, at=1)
+
+
+class Options(Struct, frozen=True):
+    """How a wrapper is read up to the command that it runs."""
+
+    flags: str = ""
+    """Short options without a value."""
+    values: str = ""
+    """Short options with one."""
+    words: tuple[str, ...] = ()
+    """Long options; one with a value ends in `=`."""
+    operands: int = 0
+    """Words before the command."""
+
+
+def anything(words: tuple[str, ...], *, is_known: bool) -> Runs:
+    """Whichever of the words is the command, it is among these."""
+    most = min(len(words), _MOST_WORDS)
+    commands = tuple(command_of(_cut(words[start:])) for start in range(1, most))
+    first = next((at for at, word in enumerate(words) if at and not word.startswith("-")), 1)
+    is_known = is_known and most == len(words)
+    return Runs(commands, is_known=is_known, at=0 if is_known else first)
+
+
+def _cut(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words if len(words) <= _MOST_WORDS else (*words[:_MOST_WORDS], HOLE)
+
+
+def command_of(words: tuple[str, ...]) -> SimpleCommand:
+    assignments: list[tuple[str, str]] = []
+    while words and (found := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", words[0], re.DOTALL)):
+        assignments.append((found[1], found[2]))
+        words = words[1:]
+    return SimpleCommand(words, " ".join(words), tuple(assignments))
+
+
+def text_runs(text: str, at: int) -> Runs:
+    """A line that is run as a whole."""
+    line = read_line(text) if is_known(text) else "it is not known"
+    if not isinstance(line, Line):
+        # Part by part, to deny what can be seen of it.
+        parts = [part.split() for part in re.split(r"[;&|\n`(){}<>'\"$]+", text)]
+        return Runs(tuple(command_of(tuple(part)) for part in parts if part), is_known=False, at=at)
+    return Runs(line.commands, is_wrapper=True, at=at)
+
+
+def given(words: tuple[str, ...], at: int) -> Runs:
+    """The words from here on: one is a line of the shell, several are a command."""
+    inner = words[at:]
+    if not inner:
+        return NOTHING
+    line = text_runs(inner[0], at) if len(inner) == 1 else Runs((command_of(inner),))
+    return Runs(line.commands, is_known=line.is_known, at=at)
+
+
+def by_options(words: tuple[str, ...], options: Options, at: int) -> Runs:
+    """The lines of the shell that options give, from this word on."""
+    commands: list[SimpleCommand] = []
+    certain, first = True, 0
+    while at < len(words) and words[at] != "--":
+        word, index = words[at], at
+        at += 1
+        if word.startswith((HOLE, NAMES)):
+            # It may be such an option, so a wildcard must not stand for it.
+            first = first or index
+            continue
+        found = _line_of(word, options)
+        if found is None:
+            continue
+        if found == "" and not word.endswith("="):
+            found, index, at = words[at] if at < len(words) else "", at, at + 1
+        is_setting = word.startswith(("-c", "--config")) and bool(GIT_HARMLESS.match(found))
+        if is_setting:
+            continue
+        line = text_runs(found.removeprefix("exec="), index)
+        commands += line.commands
+        certain = certain and line.is_known and not word.startswith(GIT_ANYTHING)
+        first = first or index
+    return Runs(tuple(commands), is_known=certain, at=first) if first else NOTHING
+
+
+def _line_of(word: str, options: Options) -> str | None:
+    """What an option gives to run: "" if that is the next word, None if it runs nothing.
+
+    A long option may be cut short, and short ones may stand in one word.
+    """
+    if word.startswith("--"):
+        name, _, value = word.partition("=")
+        is_one = len(name) > 2 and any(each.startswith(name) for each in options.words)
+        return value if is_one else None
+    found = re.match(rf"-[A-Za-z]*?[{options.values or ' '}](.*)", word, re.DOTALL)
+    return found[1] if found else None
