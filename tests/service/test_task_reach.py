@@ -24,6 +24,8 @@ class Operated(Service):
     """A service, and a client that has no more than an operator's key to it."""
 
     key = ""
+    viewer = ""
+    """The key of another client, which only reads."""
 
     async def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -52,6 +54,7 @@ async def operated(
     stage = Stage(directory, {**secrets, **(environ or {})})
     service = Operated(stage, ("--auto-allow", "--no-runtime", *flags))
     _, service.key = KeyStore(str(stage.home)).create("op", "operator")
+    _, service.viewer = KeyStore(str(stage.home)).create("reader", "viewer")
     await service.start()
     try:
         yield service
@@ -168,18 +171,19 @@ async def test_no_run_writes_where_other_programs_of_the_user_execute_what_they_
     tools = tmp_path / "tools"
     for folder in (home / ".config/fish", home / "work", tools, tmp_path / "granted"):
         folder.mkdir(parents=True)
-    (tmp_path / "link").symlink_to(home)
-    unfit = [tmp_path, home, home / ".config", home / ".config/fish", "/", "/etc", "/usr/lib"]
-    unfit += [tools, tmp_path / "link", tmp_path / "link/.config"]
+    linked = tmp_path / "link"
+    linked.symlink_to(home)
+    unfit = [tmp_path, home, home / ".config", home / ".config/fish", linked, linked / ".config"]
+    unfit += [tools, Path("/"), Path("/etc"), Path("/usr/lib")]
     environ = {"HOME": str(home), "PATH": f"{tools}:/usr/bin:/bin"}
     async with operated(tmp_path, *flags, environ=environ) as service:
-        for folder in map(str, unfit):
-            here = {"working_directory": folder, "workspace_mode": "in_place"}
+        for place in map(str, unfit):
+            here = {"working_directory": place, "workspace_mode": "in_place"}
             status, message = await service.refused(**here)
-            assert (status, "--allow-task-dir" in message) == (400, True), folder
-            copied = {"working_directory": folder, "sandbox_allowed_root": folder}
-            assert (await service.refused(**copied))[0] == 403, folder
-            described = agent_run(workingDirectory=folder, workspaceMode="in_place")
+            assert (status, "--allow-task-dir" in message) == (400, True), place
+            copied = {"working_directory": place, "sandbox_allowed_root": place}
+            assert (await service.refused(**copied))[0] == 403, place
+            described = agent_run(workingDirectory=place, workspaceMode="in_place")
             answer = await service.request("POST", "/runs", described)
             assert (answer.status, "--allow-task-dir" in answer.json["message"]) == (400, True)
 
@@ -198,6 +202,16 @@ async def test_a_service_may_name_the_only_directories_of_its_tasks(tmp_path: Pa
             elsewhere = {"working_directory": str(tmp_path / "elsewhere"), "workspace_mode": mode}
             status, message = await service.refused(**elsewhere)
             assert (status, "in none of the directories" in message) == (400, True)
+
+
+async def test_a_viewer_learns_nothing_of_the_directories_that_runs_could_use(
+    tmp_path: Path,
+) -> None:
+    async with operated(tmp_path) as service:
+        described = agent_run(workingDirectory=str(tmp_path / "none"), workspaceMode="in_place")
+        assert (await service.request("POST", "/runs/validate", described)).status == 200
+        service.key = service.viewer
+        assert (await service.request("POST", "/runs/validate", described)).status == 403
 
 
 async def test_an_old_run_in_a_home_opens_no_way_to_write_there(tmp_path: Path) -> None:

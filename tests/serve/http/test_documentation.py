@@ -30,7 +30,6 @@ TOY = openapi(surfaces(Boxes()), "1")
 _READING = frozenset(
     (
         *("POST /runs/compare", "POST /runs/batch/export", "POST /runs/{id}/replay"),
-        "POST /runs/validate",
         *(f"POST /runs/{{id}}/{name}" for name in ("messages", "signal", "context")),
     )
 )

@@ -184,6 +184,7 @@ ROUTES: tuple[Route, ...] = (
         handler=validate,
         summary="Say whether a run could be created, and whether its runtime is there",
         tag="runs",
+        scope="operator",
         body=bytes,
         body_type=RunDescriptor,
         errors=("unsupported_media_type",),
