@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
@@ -35,27 +36,30 @@ def unfit_to_write(real: str, environ: Mapping[str, str], granted: Sequence[str]
 
 
 def _meaning_of(real: str, environ: Mapping[str, str]) -> str:
-    for home in _homes(environ):
+    homes, programs = _places(environ.get("HOME", ""), environ.get("PATH", ""))
+    for home in homes:
         if is_below(home, [real]):
             return f"holds the home directory {home}"
         if is_below(real, [home]) and os.path.relpath(real, home).startswith("."):
             return f"is a hidden folder of the home directory {home}"
     if is_below(real, _SYSTEM):
         return "belongs to the system"
-    if is_below(real, _folders_of_programs(environ)):
+    if is_below(real, programs):
         return "is on the PATH of the service"
     return ""
 
 
-def _homes(environ: Mapping[str, str]) -> Iterable[str]:
+@lru_cache(maxsize=8)
+def _places(home: str, search_path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The user's home directories and the folders of programs; both are asked for with each run."""
     import pwd
 
-    named = [environ.get("HOME", "")]
+    named = [home]
     with suppress(KeyError):  # a container's user may have no entry
         named.append(pwd.getpwuid(os.geteuid()).pw_dir)
-    return {os.path.realpath(home) for home in named if os.path.isabs(home)} - {"/"}
+    return _real(named), _real(search_path.split(":"))
 
 
-def _folders_of_programs(environ: Mapping[str, str]) -> list[str]:
-    folders = environ.get("PATH", "").split(":")
-    return [os.path.realpath(folder) for folder in folders if os.path.isabs(folder)]
+def _real(paths: Iterable[str]) -> tuple[str, ...]:
+    real = (os.path.realpath(path) for path in paths if os.path.isabs(path))
+    return tuple(path for path in dict.fromkeys(real) if path != "/")
