@@ -55,7 +55,7 @@ async def main() -> None:
     listening.bind(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     async with asyncio.TaskGroup() as group:
-        listener = Listener(listening, respond, Limits(), 1000, group)
+        listener = Listener(listening, lambda _: respond, Limits(), 1000, group)
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()
         await listener.closed()
