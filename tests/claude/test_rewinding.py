@@ -85,7 +85,12 @@ def test_a_preview_tells_what_a_rewind_would_change_and_changes_nothing(
         assert _rewound(ours, first) == to_first
         assert note.read_text() == "zero\nkept\n"
         assert not (stage.workspace / "made").exists()
-        nothing = {"canRewind": True, "filesChanged": [], "insertions": 0, "deletions": 0}
+        nothing: dict[str, object] = {
+            "canRewind": True,
+            "filesChanged": [],
+            "insertions": 0,
+            "deletions": 0,
+        }
         assert _rewound(ours, first, dry_run=True)["response"] == nothing
         assert ours.end() == 0
 

@@ -19,7 +19,7 @@ from tests.session.processes import environment, until
 
 PATIENCE_S = 30
 _ABORTING = (sys.executable, "-c", "import os; os.abort()")
-INITIALIZE = {
+INITIALIZE: dict[str, object] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",

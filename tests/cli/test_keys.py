@@ -102,6 +102,11 @@ def test_two_valid_keys_do_not_share_a_name(shell: Shell) -> None:
     )
 
 
+def _replaced(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "nothing": lambda path: path.write_bytes(b""),
     "no JSON": lambda path: path.write_bytes(b"{"),
@@ -116,9 +121,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         path.read_bytes().replace(b'"hash":"', '"hash":"é'.encode())
     ),
     "too much": lambda path: path.write_bytes(path.read_bytes() + b" " * (1 << 16)),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "a link to nothing": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "a folder": lambda path: _replaced(path, Path.mkdir),
+    "a pipe": lambda path: _replaced(path, os.mkfifo),
+    "a link to nothing": lambda path: _replaced(path, lambda one: one.symlink_to("nowhere")),
 }
 
 

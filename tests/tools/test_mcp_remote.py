@@ -44,7 +44,7 @@ class Server(BaseHTTPRequestHandler):
     """A tool server without sessions; it has one tool."""
 
     protocol_version = "HTTP/1.1"
-    server: Listener
+    server: Listener  # pyright: ignore[reportIncompatibleVariableOverride]  # what it is here
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)

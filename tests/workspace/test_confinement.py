@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -257,7 +257,7 @@ CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]
 
 
 @contextmanager
-def served(*paths: Path) -> Iterator[None]:
+def served(*paths: Path) -> Generator[None]:
     with ExitStack() as opened:
         for path in paths:
             server = opened.enter_context(socket.socket(socket.AF_UNIX))

@@ -79,7 +79,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         self, request: httpx2.Request, host: str, address: str, within_s: float | None = None
     ) -> httpx2.Response:
         """With the `Host` of the original request, and a certificate for it."""
-        extensions = {**request.extensions, "sni_hostname": host}
+        extensions: dict[str, Any] = {**request.extensions, "sni_hostname": host}
         if within_s is not None:
             extensions["timeout"] = {**extensions.get("timeout", {}), "connect": within_s}
         sent = httpx2.Request(

@@ -39,10 +39,10 @@ async def serve_metrics(counts: RuntimeCounts, at: tuple[str, int] | None) -> As
         raise CallerError(
             f"no metrics on {host}:{port}: {error.strerror}", code="config"
         ) from error
-    at = server.sockets[0].getsockname()[:2]
+    address: tuple[str, int] = server.sockets[0].getsockname()[:2]
     async with server:
-        _log.info("metrics are at http://%s:%d/metrics", *at)
-        with own_port(at[1]):
+        _log.info("metrics are at http://%s:%d/metrics", *address)
+        with own_port(address[1]):
             yield
 
 

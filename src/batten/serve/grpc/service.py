@@ -77,7 +77,7 @@ class RuntimeService:
 
     def identify(self, context: Any) -> Identity:
         """Who calls. Raises `UNAUTHENTICATED`."""
-        metadata = dict(context.invocation_metadata() or ())
+        metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
         return self._authenticator.identify(metadata, context.peer())
 
     # Messages

@@ -213,7 +213,8 @@ class KeyStore:
         return key
 
     def _look(self) -> tuple[list[StoredKey], list[str]]:
-        keys, damaged = [], []
+        keys: list[StoredKey] = []
+        damaged: list[str] = []
         for name in sorted(self.files()):
             try:
                 keys.append(self.read(name))
