@@ -1,14 +1,20 @@
-"""Requests by another user of this machine, and by one that nothing may tell from us."""
+"""Programs and requests of other users of this machine."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
 
 NOBODY = 65534
+ORDINARY = 54321
+"""The id of a user that owns nothing."""
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 _ASK = """
@@ -56,3 +62,34 @@ def ask_as(
     )
     assert done.returncode == 0, done.stderr.decode()
     return msgspec.json.decode(done.stdout, type=Told)
+
+
+def python_path() -> str:
+    """Where an interpreter outside of our environment finds Batten, its packages and the tests."""
+    repository = Path(__file__).parents[1]
+    packages = [one for one in sys.path if one.endswith("site-packages")]
+    return ":".join([str(repository), str(repository / "src"), *packages])
+
+
+@cache
+def readable_python() -> str | None:
+    """An interpreter of our version that the ordinary user may execute, with our packages."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for python in (sys.executable, shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")):
+        if python is None:
+            continue
+        with suppress(PermissionError):
+            done = subprocess.run(
+                [python, "-c", "import tests.strangers, batten, msgspec, apsw"],
+                env={"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path()},
+                cwd="/",
+                user=ORDINARY,
+                group=ORDINARY,
+                extra_groups=[],
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            if done.returncode == 0:
+                return python
+    return None

@@ -18,6 +18,10 @@ Json = dict[str, Any]
 class Service:
     """A server with its workers. It can be killed and started again on the same home."""
 
+    python = sys.executable
+    user: int | None = None
+    """The user that it runs as; None for the one of the tests."""
+
     def __init__(self, stage: Stage, flags: tuple[str, ...]) -> None:
         self.stage = stage
         self._flags = flags
@@ -30,8 +34,11 @@ class Service:
         assert not self._is_shared, "mark this test with own_service"
         with open(self.stage.directory / "serve.err", "ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "batten", "serve", "--port", "0", "--workers", "1"),
+                *(self.python, "-P", "-m", "batten", "serve", "--port", "0", "--workers", "1"),
                 *("--sandbox", "none", *(flags or self._flags)),
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
                 env=self.stage.environ,
                 cwd=self.stage.directory,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from batten.workspace.sandbox import Mode
+from tests.strangers import ORDINARY, python_path, readable_python
 from tests.workspace.keepers import CONFINED
 
 from .escapes.attempt import User
@@ -21,18 +20,18 @@ from .escapes.corpus import ATTEMPTS
 from .escapes.world import SECRET
 
 REPOSITORY = Path(__file__).parents[2]
-ORDINARY = 54321
-"""The user id of nobody in particular."""
 PATIENCE_S = 1500
 DRIVER = "tests.workspace.escapes.driver"
 
 
 def run(python: str, user_id: int | None, *words: str) -> "subprocess.CompletedProcess[str]":
-    packages = [one for one in sys.path if one.endswith("site-packages")]
-    path = ":".join([str(REPOSITORY), str(REPOSITORY / "src"), *packages])
     return subprocess.run(
         [python, *words],
-        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONPATH": path, "SOME_TOKEN": SECRET},
+        env={
+            "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
+            "PYTHONPATH": python_path(),
+            "SOME_TOKEN": SECRET,
+        },
         cwd="/",
         user=user_id,
         group=user_id,
@@ -42,18 +41,6 @@ def run(python: str, user_id: int | None, *words: str) -> "subprocess.CompletedP
         timeout=PATIENCE_S,
         check=False,
     )
-
-
-@cache
-def readable_python() -> str | None:
-    """An interpreter of our version that the ordinary user may execute, with our packages."""
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for python in (sys.executable, shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")):
-        if python is not None:
-            with suppress(PermissionError):
-                if run(python, ORDINARY, "-c", f"import {DRIVER}").returncode == 0:
-                    return python
-    return None
 
 
 @pytest.fixture

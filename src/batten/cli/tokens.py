@@ -20,10 +20,11 @@ def print_token(options: Namespace) -> int:
 
 def why_token_is_wanted(base: "SessionSpec", workers: int | None = None) -> str:
     """Why not even the owner is served without the token: a command could connect as the owner.
-    Empty if no command can. `workers`: how many the service itself starts, if that was said.
+    Empty if no command can, and without a sandbox too: a command that may do all that the owner
+    may can read the token as well. `workers`: how many the service itself starts, if that was said.
     """
     if base.sandbox == "none":
-        return "its commands run without a sandbox"
+        return ""
     if base.network:
         return "its commands may use the network"
     if workers == 0:
