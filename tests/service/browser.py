@@ -38,6 +38,8 @@ class Page:
         )
         self._session = attached["sessionId"]
         await self._send("Page.enable")
+        # Every answer forbids its page to load anything: what is opened stands for a page that may.
+        await self._send("Page.setBypassCSP", enabled=True)
         await self._send("Page.navigate", url=url)
         await self._until("Page.loadEventFired")
 

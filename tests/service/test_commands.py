@@ -206,13 +206,17 @@ async def test_a_key_is_needed_and_its_scope_counts(service: Service, tmp_path: 
     key = made.out.split()[-1].decode()
     (tmp_path / "key").write_text(f"{key}\n")
 
-    without = await batten(service, "runs", server=service.url)
+    elsewhere = {"BATTEN_HOME": str(tmp_path / "elsewhere")}
+
+    own = await batten(service, "runs", server=service.url)
+    without = await batten(service, "runs", server=service.url, environ=elsewhere)
     given = await batten(service, "runs", server=service.url, environ={"BATTEN_SERVER_KEY": key})
     filed = await batten(
         service, "runs", "--server", service.url, "--server-key-file", str(tmp_path / "key")
     )
     weak = await batten(service, "-p", "hi", server=service.url, environ={"BATTEN_SERVER_KEY": key})
 
+    assert own.code == 0, own.err  # with the token of the home
     assert (without.code, "valid key" in without.err) == (1, True)
     assert (given.code, filed.code) == (0, 0), given.err + filed.err
     assert (weak.code, "needs the scope operator" in weak.err) == (1, True)

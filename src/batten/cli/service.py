@@ -28,6 +28,7 @@ from batten.wiring.spec import ServerKind, SessionSpec, TaskGrants
 
 if TYPE_CHECKING:
     from batten.control.retention import RetentionPolicy
+    from batten.control.supervisor import Staff
     from batten.serve.http.listener import Tls
 
 _HOST = "127.0.0.1"
@@ -35,6 +36,7 @@ _PORT = 8765
 _RUNS = 16
 _MEMORY_MIB = 1024
 _STARTS_WITHIN_S = 15.0
+_WORKER = (sys.executable, "-P", "-m", "batten", "worker", "--leave-with-stdin")
 _KEYS = ("AUTH_API_KEYS", "RUNTIME_BEARER_TOKEN")
 """Variables that open the service or its runtime."""
 _log = logging.getLogger("batten.http")
@@ -337,11 +339,24 @@ def _tls(options: Namespace) -> "Tls | None":
     return Tls(options.tls_cert, options.tls_key) if options.tls_cert else None
 
 
+def _staff(options: Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> "Staff":
+    """The workers that the service keeps running."""
+    from batten.control.supervisor import Staff, shares, worker_count
+    from batten.journal.workers import lease_seconds
+
+    at_once = shares(worker_count(options.workers), options.runs, options.max_runs)
+    given = (*_grant_flags(options), *flags)
+    return Staff(
+        commands=tuple((*_WORKER, "--runs", str(runs), *given) for runs in at_once),
+        environ=environ,
+        hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
+        memory_mib=options.worker_memory,
+    )
+
+
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.control.supervisor import Staff, shares, worker_count
-    from batten.journal.workers import lease_seconds
     from batten.redact.redactor import Redactor
     from batten.serve.http.limits import Limits
     from batten.serve.http.logs import log_to_stderr
@@ -367,17 +382,7 @@ def _serve(
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     table = sink_table(opener.home, environ, base.cwd or current_directory(), base.settings)
     check_sinks(opener.home, environ, table)
-    worker = [sys.executable, "-P", "-m", "batten", "worker", "--leave-with-stdin"]
-    callers = (*worker, "--for-callers")
-    at_once = shares(worker_count(options.workers), options.runs, options.max_runs)
-    staff = Staff(
-        commands=tuple(
-            (*worker, "--runs", str(runs), *_grant_flags(options), *flags) for runs in at_once
-        ),
-        environ=environ,
-        hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
-        memory_mib=options.worker_memory,
-    )
+    staff = _staff(options, flags, environ)
     beside = SinkProcess(
         replace(staff, commands=(_sinks_command(base, options.host),), memory_mib=0),
         opener.home,
@@ -404,7 +409,16 @@ def _serve(
     _warn(said_at_start(plane, environ))
     try:
         return serve(
-            lambda: service(opener, staff, callers, beside, policy, limits, runtime, reachable),
+            lambda: service(
+                opener,
+                staff,
+                (*_WORKER, "--for-callers"),
+                beside,
+                policy,
+                limits,
+                runtime,
+                reachable,
+            ),
             where,
         )
     finally:

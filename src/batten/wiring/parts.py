@@ -100,8 +100,6 @@ class SessionParts:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
         self._first_models = {*settings.models, settings.compact_model}
-        # The folder that the next start reads: variables of settings files do not move it.
-        config = config_folder(spec.environ)
         if found.env:
             self._environ = {**spec.environ, **found.env}
         check_own_prices(self._environ)
@@ -111,21 +109,10 @@ class SessionParts:
         if settings.budget_micros_usd is not None and self._wants_prices():
             self._refuses_unpriced = True
             self._check_prices(settings)
-        protected = (self._home, config)
+        # The folder that the next start reads: variables of settings files do not move it.
+        protected = (self._home, config_folder(spec.environ))
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
-        # Outside the workspace, git writes these for a commit in a worktree.
-        git_paths = () if self._worktree is None else self._worktree.tree.git_paths
-        policy = Policy(
-            writable=(*directories, *git_paths),
-            hidden=protected,
-            readable=self._readable(),
-            added=found.env,
-            network=spec.network,
-            read_only=spec.read_only,
-            mode=spec.sandbox,
-            limits=_limits(found.sandbox),
-            sockets=found.sandbox.sockets or (),
-        )
+        policy = self._policy(found, directories, protected)
         self._keeper = Keeper(workspace, policy, self._environ)
         # Starting the keeper takes longer than opening the session and making the first call. It
         # begins now: commits hold the event loop of a process of our own.
@@ -167,6 +154,25 @@ class SessionParts:
             self._check_tools(settings)
         self._deps = self._with_panels(self._deps, settings)
         return self._deps
+
+    def _policy(
+        self, found: Settings, directories: tuple[str, ...], protected: tuple[str, ...]
+    ) -> Policy:
+        """What commands of the session may reach."""
+        spec = self._spec
+        # Outside the workspace, git writes these for a commit in a worktree.
+        git_paths = () if self._worktree is None else self._worktree.tree.git_paths
+        return Policy(
+            writable=(*directories, *git_paths),
+            hidden=protected,
+            readable=self._readable(),
+            added=found.env,
+            network=spec.network,
+            read_only=spec.read_only,
+            mode=spec.sandbox,
+            limits=_limits(found.sandbox),
+            sockets=found.sandbox.sockets or (),
+        )
 
     def _readable(self) -> tuple[str, ...]:
         """What commands must read wherever it is: files of plugins and skills, and the repository
