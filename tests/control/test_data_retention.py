@@ -11,9 +11,9 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import NotReady, StoreBusy
 from batten.contract.ids import Minter
 from batten.control.data_retention import DataRetention
+from batten.journal.opening import removal_lock
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.database import new_connection
-from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.redact.redactor import Redactor
 from batten.serve.http.sinks.service import SinkService
 from batten.settings.control_plane import ControlPlaneSettings, read_control_plane
@@ -102,7 +102,7 @@ async def test_what_goes_is_in_the_audit_log_before_it_goes(swept: Swept) -> Non
 async def test_only_one_process_removes_at_a_time(swept: Swept) -> None:
     await a_run(swept.journal)
     swept.days_later = 30.5
-    with upkeep_lock(swept.home), pytest.raises(StoreBusy):
+    with removal_lock(swept.home), pytest.raises(StoreBusy):
         await swept.retention.sweep()
     assert (await swept.retention.sweep())["runs"] == 1
     swept.close()

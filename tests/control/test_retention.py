@@ -13,8 +13,8 @@ from batten.contract.ids import SessionId, new_artifact_id
 from batten.control.retention import Keep, Retention, RetentionPolicy, shown_age
 from batten.control.retention_log import RetentionLog
 from batten.journal.contract import RunRow
+from batten.journal.opening import removal_lock
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.protocols.hecate.system import RetentionRun
 from batten.redact.seal import SealKey
 from batten.session.history import prompts_of
@@ -190,7 +190,7 @@ async def test_a_pruned_conversation_can_be_continued(place: Place) -> None:
 
 async def test_a_removal_waits_for_no_other_upkeep(journal: SqliteJournal, tmp_path: Path) -> None:
     session_id = await ended_session(journal)
-    with upkeep_lock(str(tmp_path)):
+    with removal_lock(str(tmp_path)):
         done = await applied(tmp_path, RetentionPolicy(runs=Keep(max_bytes=1)))
     assert done.results[0].error == "store_busy: see the log"
     assert not await is_pruned(journal, session_id)

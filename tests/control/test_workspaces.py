@@ -14,7 +14,6 @@ from batten.control import workspaces
 from batten.control.reconciler import Sweeper
 from batten.control.workspaces import Workspaces
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.upkeep import delete_session
 from batten.protocols.hecate.creation import new_task
 from batten.protocols.hecate.tasks import CreateTask
 from batten.workspace.worktrees import Worktrees
@@ -462,7 +461,7 @@ async def _deleted(journal: SqliteJournal, session_id: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                await delete_session(journal, session_id, only_ended=True)
+                await journal.delete_session(session_id, only_ended=True)
                 return
             except Conflict:  # its worker is about to leave it
                 await asyncio.sleep(0.01)

@@ -133,11 +133,12 @@ async def fill(home: str, sessions: str) -> None:
 
 async def prune_all(home: str) -> None:
     """Remove every ended session; says each that is gone."""
-    from batten.journal.sqlite.upkeep import Limits, prune, upkeep_lock
+    from batten.journal.opening import removal_lock
+    from batten.journal.removal import RemovalLimits
 
-    with upkeep_lock(home):
+    with removal_lock(home):
         journal = SqliteJournal.open(home)
-        await prune(journal, Limits(keep=0), lambda stretch, _: say(stretch.name))
+        await journal.remove_sessions(RemovalLimits(keep=0), lambda one, _: say(one.name))
         journal.close()
     say("done")
 
@@ -145,9 +146,10 @@ async def prune_all(home: str) -> None:
 async def import_bundle(home: str, path: str) -> None:
     """Import a bundle, and stop before its facts are committed."""
     from batten.journal.bundles.checking import check
+    from batten.journal.bundles.transfer import Source
     from batten.journal.sqlite import importing
 
-    source = importing.Source(path, 1 << 40, check(path, 1 << 40, None), None)
+    source = Source(path, 1 << 40, check(path, 1 << 40, None), None)
     journal = SqliteJournal.open(home)
     stop_at(importing, "_insert", after=True)
     await asyncio.to_thread(importing.import_session, journal, source, None)

@@ -8,15 +8,14 @@ from msgspec import UNSET
 
 from batten.contract.facts import Fact, SessionOpened, UserMessage
 from batten.contract.ids import new_session_id, new_task_id, session_stream
-from batten.journal.contract import Body
-from batten.journal.sqlite import SqliteJournal
+from batten.journal.contract import Body, Journal
 from tests.journal.given import FINISHED, artifact, called, new_run, started, text
 
 FORMAT_1 = Path(__file__).with_name("format_1.sql")
 
 
 async def ended_session(
-    journal: SqliteJournal,
+    journal: Journal,
     *,
     facts: int = 5,
     body: bytes | None = None,

@@ -27,7 +27,8 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.assistant import Usage
 from batten.contract.ids import new_session_id, new_task_id, session_stream
-from batten.journal.contract import Journal, Spend
+from batten.journal.budget import Spend
+from batten.journal.contract import Journal
 from tests.journal.given import (
     CANCEL,
     FINISHED,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from batten.contract.errors import Conflict, NotFound, StoreDamaged
+from batten.journal.bundles.transfer import back_up
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.backup import back_up
 from batten.journal.sqlite.database import new_connection
 from tests.journal.given import all_facts
 from tests.journal.process import start

@@ -17,11 +17,9 @@ from batten.contract.errors import BadBundle, Conflict, StoreDamaged
 from batten.contract.ids import session_stream
 from batten.journal.bundles.checking import check
 from batten.journal.bundles.manifest import Manifest
+from batten.journal.bundles.transfer import Source, export_session, import_session, presence
 from batten.journal.contract import Stored
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.exporting import export_session
-from batten.journal.sqlite.importing import Source, import_session, presence
-from batten.journal.sqlite.upkeep import delete_session
 from tests.journal.given import all_facts, text
 from tests.journal.process import start
 from tests.journal.sessions import ended_session
@@ -116,20 +114,20 @@ async def test_the_same_session_again_is_said_to_be_there(
     home, session_id = origin
     manifest = check(str(bundle), LIMIT, None).manifest
     journal = SqliteJournal.open(home)
-    assert presence(journal.reader, manifest) == "same"
+    assert presence(journal, manifest) == "same"
     stream = await journal.claim(session_stream(session_id), "w")  # type: ignore[arg-type]
     await journal.append(stream.run_id, [text("further")], fence=stream.fence)
-    assert presence(journal.reader, manifest) == "longer"
+    assert presence(journal, manifest) == "longer"
     await journal.release(stream)
     longer = tmp_path / "longer"
     longer.write_bytes(exported(home, session_id))
-    await delete_session(journal, session_id)
-    assert presence(journal.reader, manifest) == "absent"
+    await journal.delete_session(session_id)
+    assert presence(journal, manifest) == "absent"
     journal.close()
     imported(home, bundle)
     journal = SqliteJournal.open(home)
     with pytest.raises(Conflict, match="is here already, but"):
-        presence(journal.reader, check(str(longer), LIMIT, None).manifest)
+        presence(journal, check(str(longer), LIMIT, None).manifest)
     assert await journal.verify() == []
     journal.close()
 
@@ -189,7 +187,7 @@ async def test_an_import_that_is_killed_leaves_a_sound_store_without_the_session
     journal = SqliteJournal.open(there)
     assert await journal.verify() == []
     assert [row.session_id for row in await journal.sessions()] == [other]
-    assert presence(journal.reader, check(str(bundle), LIMIT, None).manifest) == "absent"
+    assert presence(journal, check(str(bundle), LIMIT, None).manifest) == "absent"
     assert await journal.collect_bodies(grace_s=0) == 1
     journal.close()
     imported(there, bundle)

@@ -16,18 +16,11 @@ from batten.contract.errors import Conflict, NotFound, StoreBusy
 from batten.contract.facts import ArtifactUpdated
 from batten.contract.ids import new_session_id, session_stream
 from batten.journal.contract import Journal
+from batten.journal.opening import removal_lock
+from batten.journal.removal import Extent, Removable, Removal, RemovalLimits
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.reclaiming import size_of
-from batten.journal.sqlite.removing import Extent, Stretch, delete
-from batten.journal.sqlite.upkeep import (
-    Limits,
-    Pruned,
-    delete_session,
-    plan,
-    prune,
-    upkeep_lock,
-)
-from batten.journal.sqlite.usage import usage
+from batten.journal.sqlite.removing import delete
 from tests.journal.given import (
     FINISHED,
     QUEUED,
@@ -41,8 +34,8 @@ from tests.journal.given import (
 from tests.journal.process import start
 from tests.journal.sessions import age, ended_session
 
-OLD = Limits(used_before="2021-01-01T00:00:00.000Z")
-ALL = Limits(keep=0)
+OLD = RemovalLimits(used_before="2021-01-01T00:00:00.000Z")
+ALL = RemovalLimits(keep=0)
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[SqliteJournal]:
     journal.close()
 
 
-def nothing(stretch: Stretch, size: Extent) -> None:
+def nothing(one: Removable, size: Extent) -> None:
     """Is told of each session that goes."""
 
 
@@ -60,7 +53,7 @@ async def sessions(journal: Journal) -> set[str]:
     return {row.session_id for row in await journal.sessions(limit=1000)}
 
 
-def names(result: Pruned) -> set[str]:
+def names(result: Removal) -> set[str]:
     return {one.name for one in result.removed}
 
 
@@ -74,7 +67,7 @@ async def test_old_sessions_go_and_newer_ones_stay_byte_for_byte(
     kept = {session_stream(cast(Any, session_id)) for session_id in new}
     before = await all_facts(journal)
     rows = {row.run_id: row for row in await journal.runs(limit=100) if row.session_id in new}
-    result = await prune(journal, OLD, nothing)
+    result = await journal.remove_sessions(OLD, nothing)
     assert names(result) == set(old)
     assert await sessions(journal) == set(new)
     assert {row.run_id: row for row in await journal.runs(limit=100)} == rows
@@ -86,7 +79,7 @@ async def test_old_sessions_go_and_newer_ones_stay_byte_for_byte(
 
 async def test_the_most_recently_used_stay(journal: SqliteJournal) -> None:
     made = [await ended_session(journal) for _ in range(4)]
-    result = await prune(journal, Limits(keep=1), nothing)
+    result = await journal.remove_sessions(RemovalLimits(keep=1), nothing)
     assert names(result) == set(made[:3])
     assert await sessions(journal) == {made[3]}
 
@@ -97,15 +90,15 @@ async def test_keep_protects_sessions_that_are_old_enough_to_go(
     first, second = await ended_session(journal), await ended_session(journal)
     age(tmp_path, first, "2019-01-01T00:00:00.000Z")
     age(tmp_path, second)
-    limits = Limits(used_before="2021-01-01T00:00:00.000Z", keep=1)
-    assert names(await prune(journal, limits, nothing)) == {first}
+    limits = RemovalLimits(used_before="2021-01-01T00:00:00.000Z", keep=1)
+    assert names(await journal.remove_sessions(limits, nothing)) == {first}
 
 
 async def test_the_oldest_go_until_the_store_is_small_enough(journal: SqliteJournal) -> None:
     made = [await ended_session(journal, facts=200) for _ in range(6)]
     size = size_of(journal.reader).total
     limit = size * 2 // 3
-    result = await prune(journal, Limits(max_bytes=limit), nothing)
+    result = await journal.remove_sessions(RemovalLimits(max_bytes=limit), nothing)
     assert result.before.total == size
     assert result.after.total <= limit < size
     gone = names(result)
@@ -123,7 +116,7 @@ async def test_the_space_is_given_back_to_the_disk(journal: SqliteJournal, tmp_p
     with apsw.Connection(str(tmp_path / "journal.db")) as db:
         cast(Any, db).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = (tmp_path / "journal.db").stat().st_size
-    result = await prune(journal, ALL, nothing)
+    result = await journal.remove_sessions(ALL, nothing)
     assert result.young_bodies == 0
     assert (tmp_path / "journal.db").stat().st_size < before / 10
     assert [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()] == []
@@ -136,10 +129,10 @@ async def test_a_plan_changes_nothing_and_names_what_pruning_removes(
         age(tmp_path, await ended_session(journal))
     await ended_session(journal)
     before = await all_facts(journal)
-    planned = plan(journal.reader, OLD, nothing)
+    planned = await journal.plan_removal(OLD, nothing)
     assert planned.after.total < planned.before.total
     assert await all_facts(journal) == before
-    assert names(planned) == names(await prune(journal, OLD, nothing))
+    assert names(planned) == names(await journal.remove_sessions(OLD, nothing))
 
 
 async def test_unfinished_runs_and_sessions_in_use_are_never_pruned(
@@ -149,7 +142,10 @@ async def test_unfinished_runs_and_sessions_in_use_are_never_pruned(
     used = await ended_session(journal)
     await journal.claim(session_stream(cast(Any, used)), "worker-elsewhere", 600)
     other = await ended_session(journal)
-    planned, result = plan(journal.reader, ALL, nothing), await prune(journal, ALL, nothing)
+    planned, result = (
+        await journal.plan_removal(ALL, nothing),
+        await journal.remove_sessions(ALL, nothing),
+    )
     for one in (planned, result):
         assert names(one) == {other}
         reasons = {stretch.name: reason for stretch, reason in one.spared}
@@ -195,14 +191,14 @@ async def test_a_session_with_a_pinned_artifact_is_never_pruned(journal: SqliteJ
     pin = ArtifactUpdated("art_1", "pinned", False, True)
     await journal.append(row.last_run_id, [artifact(), pin], fence=None)
 
-    result = await prune(journal, ALL, nothing)
+    result = await journal.remove_sessions(ALL, nothing)
 
     assert names(result) == {other}
     assert [reason for _, reason in result.spared] == ["its artifact art_1 is pinned"]
     await journal.append(
         row.last_run_id, [ArtifactUpdated("art_1", "pinned", True, False)], fence=None
     )
-    assert names(await prune(journal, ALL, nothing)) == {pinned}
+    assert names(await journal.remove_sessions(ALL, nothing)) == {pinned}
 
 
 async def test_a_run_without_a_session_is_pruned_with_its_children(journal: SqliteJournal) -> None:
@@ -210,9 +206,9 @@ async def test_a_run_without_a_session_is_pruned_with_its_children(journal: Sqli
     child = replace(QUEUED, parent_run_id=parent.run_id)
     lease, _ = await journal.create(new_run(), [child, STARTED, FINISHED])
     assert lease is not None
-    assert [one.name for one in (await prune(journal, ALL, nothing)).removed] == []
+    assert [one.name for one in (await journal.remove_sessions(ALL, nothing)).removed] == []
     await journal.append(parent.run_id, [FINISHED], fence=parent.fence)
-    assert names(await prune(journal, ALL, nothing)) == {parent.run_id}
+    assert names(await journal.remove_sessions(ALL, nothing)) == {parent.run_id}
     assert await journal.runs() == []
     assert await journal.verify() == []
 
@@ -223,12 +219,12 @@ async def test_a_session_stays_while_a_fork_reads_it(
     origin = await ended_session(journal)
     fork = await ended_session(journal, forked_from=origin)
     age(tmp_path, origin)
-    result = await prune(journal, OLD, nothing)
+    result = await journal.remove_sessions(OLD, nothing)
     assert [(one.name, fork in reason) for one, reason in result.spared] == [(origin, True)]
     with pytest.raises(Conflict, match=f"session {fork} was forked from"):
-        await delete_session(journal, origin)
+        await journal.delete_session(origin)
     age(tmp_path, fork, "2018-01-01T00:00:00.000Z")  # older than its origin: it goes first anyway
-    assert names(await prune(journal, OLD, nothing)) == {origin, fork}
+    assert names(await journal.remove_sessions(OLD, nothing)) == {origin, fork}
     assert await journal.verify() == []
 
 
@@ -237,7 +233,7 @@ async def test_no_position_and_no_key_of_a_deleted_session_is_used_again(
 ) -> None:
     session_id = await ended_session(journal)
     last = (await all_facts(journal))[-1].position
-    await delete_session(journal, session_id)
+    await journal.delete_session(session_id)
     assert await all_facts(journal) == []
     assert await journal.verify() == []
     journal.close()
@@ -255,7 +251,7 @@ async def test_a_reader_that_knew_a_deleted_run_finds_nothing_of_another(
     session_id = await ended_session(journal)
     stream = session_stream(cast(Any, session_id))
     assert await reader.read(stream) != []
-    await delete_session(journal, session_id)
+    await journal.delete_session(session_id)
     await ended_session(journal)
     with pytest.raises(NotFound):
         await reader.read(stream)
@@ -273,7 +269,7 @@ async def test_who_follows_a_run_is_told_that_it_was_deleted(
         waiting = asyncio.ensure_future(anext(pages))
         await asyncio.sleep(0)
         command = SqliteJournal.open(tmp_path)
-        await delete_session(command, session_id)
+        await command.delete_session(session_id)
         with pytest.raises(NotFound):
             await asyncio.wait_for(waiting, 20)
         command.close()
@@ -290,7 +286,7 @@ async def test_a_deletion_that_was_interrupted_is_invisible_and_completed_by_the
     assert await all_facts(other) == facts
     assert await other.verify() == []
     other.close()
-    await prune(journal, OLD, nothing)
+    await journal.remove_sessions(OLD, nothing)
     db = cast(Any, apsw.Connection(str(tmp_path / "journal.db")))
     assert db.execute("SELECT count(*) FROM events").get == len(facts)
     assert db.execute("SELECT count(*) FROM removals").get == 0
@@ -301,20 +297,20 @@ async def test_a_deleted_session_leaves_no_row_and_no_old_body(
     journal: SqliteJournal, tmp_path: Path
 ) -> None:
     session_id = await ended_session(journal, body=b"small")
-    await delete_session(journal, session_id)
+    await journal.delete_session(session_id)
     db = cast(Any, apsw.Connection(str(tmp_path / "journal.db")))
     tables = ("runs", "events", "sessions", "artifacts", "bodies", "ledger", "requests", "removals")
     counts = {table: db.execute(f"SELECT count(*) FROM {table}").get for table in tables}
     assert counts == dict.fromkeys(tables, 0)
     db.close()
     with pytest.raises(NotFound):
-        await delete_session(journal, session_id)
+        await journal.delete_session(session_id)
 
 
 async def test_a_body_that_another_session_needs_stays(journal: SqliteJournal) -> None:
     first = await ended_session(journal, body=b"the same")
     await ended_session(journal, body=b"the same")
-    await delete_session(journal, first)
+    await journal.delete_session(first)
     assert await journal.verify() == []
 
 
@@ -323,7 +319,7 @@ async def test_a_body_that_was_just_written_stays_until_the_next_time(
 ) -> None:
     """Another process may have written the same body for a fact that it has not committed yet."""
     session_id = await ended_session(journal, body=b"x" * 40_000)
-    assert await delete_session(journal, session_id) == 1
+    assert await journal.delete_session(session_id) == 1
     (path,) = [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
     assert path.read_bytes() == b"x" * 40_000
     assert await journal.collect_bodies(grace_s=0) == 1
@@ -334,24 +330,24 @@ async def test_pruned_sessions_count_in_the_statistics_and_deleted_ones_do_not(
     journal: SqliteJournal,
 ) -> None:
     made = [await ended_session(journal, cost=cost) for cost in (100, 20, None)]
-    before = [usage(journal.reader, by, None, None) for by in ("all", "day", "model", "workspace")]
+    before = [await journal.usage(by, None, None) for by in ("all", "day", "model", "workspace")]
     ((whole,), *_) = before
     assert (whole.runs, whole.calls, whole.cost_micros_usd) == (3, 3, 120)
     assert (whole.input_tokens, whole.cache_read_tokens, whole.cost_unknown) == (30, 6, True)
-    await prune(journal, Limits(keep=1), nothing)
+    await journal.remove_sessions(RemovalLimits(keep=1), nothing)
     assert await sessions(journal) == {made[2]}
-    after = [usage(journal.reader, by, None, None) for by in ("all", "day", "model", "workspace")]
+    after = [await journal.usage(by, None, None) for by in ("all", "day", "model", "workspace")]
     assert after == before
-    await delete_session(journal, made[2])
-    assert usage(journal.reader, "all", None, None)[0].runs == 2
-    assert usage(journal.reader, "all", "2999-01-01", None) == []
+    await journal.delete_session(made[2])
+    assert (await journal.usage("all", None, None))[0].runs == 2
+    assert await journal.usage("all", "2999-01-01", None) == []
 
 
 async def test_only_one_process_prunes_at_a_time(tmp_path: Path) -> None:
     home = str(tmp_path)
-    with upkeep_lock(home), pytest.raises(StoreBusy, match="another"), upkeep_lock(home):
+    with removal_lock(home), pytest.raises(StoreBusy, match="another"), removal_lock(home):
         pass
-    with upkeep_lock(str(tmp_path)):
+    with removal_lock(str(tmp_path)):
         pass
 
 
@@ -394,7 +390,7 @@ async def test_a_pruner_that_is_killed_leaves_a_sound_store(tmp_path: Path, afte
     left = await sessions(journal)
     assert left <= set(made) - set(told)
     await ended_session(journal)
-    assert (await prune(journal, ALL, nothing)).spared == []
+    assert (await journal.remove_sessions(ALL, nothing)).spared == []
     assert await journal.verify() == []
     assert await all_facts(journal) == []
     journal.close()
@@ -402,4 +398,4 @@ async def test_a_pruner_that_is_killed_leaves_a_sound_store(tmp_path: Path, afte
 
 async def test_an_unknown_session_is_not_found(journal: SqliteJournal) -> None:
     with pytest.raises(NotFound):
-        await delete_session(journal, new_session_id())
+        await journal.delete_session(new_session_id())

@@ -13,9 +13,13 @@ import msgspec
 import pytest
 
 from batten.journal.bundles.checking import check
+from batten.journal.bundles.transfer import (
+    Source,
+    export_session,
+    import_session,
+    last_position,
+)
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.exporting import export_session
-from batten.journal.sqlite.importing import Source, import_session
 from batten.sinks.imported import happened_here, silently
 from batten.sinks.store import SinkStore
 from tests.agent.stage import Stage, end, say
@@ -159,7 +163,8 @@ async def test_an_import_that_fails_keeps_nothing_from_being_told(tmp_path: Path
     limit = 1 << 30
     source = Source(str(tmp_path / "b"), limit, check(str(tmp_path / "b"), limit, None), None)
     with closing(SqliteJournal.open(home)) as journal, closing(SinkStore.open(str(home))) as store:
-        with pytest.raises(ZeroDivisionError), silently(journal, source):
+        end = last_position(journal)
+        with pytest.raises(ZeroDivisionError), silently(str(home), source, end):
             _ = 1 / 0
         import_session(journal, source, None)
         facts = await journal.feed()

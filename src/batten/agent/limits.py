@@ -11,7 +11,8 @@ from batten.agent.settings import RunSettings
 from batten.contract import facts
 from batten.contract.envelope import milliseconds_since
 from batten.contract.facts.assistant import Usage
-from batten.journal.contract import Journal, Spend
+from batten.journal.budget import Spend
+from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model
 from batten.models.pricing import cost_micros

@@ -19,11 +19,17 @@ from batten.cli.parsing import UsageError, typed
 from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.bodies import sync
-from batten.journal.sqlite.exporting import SealedPart, export_session
-from batten.journal.sqlite.importing import Source, import_session, presence
-from batten.journal.sqlite.upkeep import upkeep_lock
+from batten.journal.bundles.transfer import (
+    SealedPart,
+    Source,
+    export_session,
+    import_session,
+    last_position,
+    presence,
+)
+from batten.journal.contract import Journal
+from batten.journal.durable import sync
+from batten.journal.opening import removal_lock
 from batten.redact.seal import SealKey
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import counted
@@ -50,7 +56,7 @@ async def export_bundle(options: Namespace) -> int:
             raise UsageError(f"--with-sealed needs a passphrase: {_SOURCES}")
         sealed = SealedPart(partial(SealKey.find, home), passphrase)
     record("session.exported", "session", row.session_id, with_sealed=options.with_sealed)
-    with upkeep_lock(home, shared=True):
+    with removal_lock(home, shared=True):
         if options.output == "-":
             manifest = _to_standard_output(home, row.session_id, sealed)
         else:
@@ -159,18 +165,18 @@ async def _import(path: str, options: Namespace) -> int:
             )
     checked = await asyncio.to_thread(check, path, options.max_size, passphrase)
     os.makedirs(home, mode=0o700, exist_ok=True)
-    with upkeep_lock(home), closing(open_journal(read_only=False)) as journal:
+    with removal_lock(home), closing(open_journal(read_only=False)) as journal:
         source = Source(path, options.max_size, checked, passphrase)
-        return await _store(journal, source, options)
+        return await _store(home, journal, source, options)
 
 
-async def _store(journal: SqliteJournal, source: Source, options: Namespace) -> int:
+async def _store(home: str, journal: Journal, source: Source, options: Namespace) -> int:
     session = source.checked.session
-    found = presence(journal.reader, source.manifest)
+    found = presence(journal, source.manifest)
     if found == "absent":
-        key = None if source.passphrase is None else SealKey.load(journal.home)
+        key = None if source.passphrase is None else SealKey.load(home)
         record(IMPORTED, "session", session.session_id, exported_at=source.manifest.exported_at)
-        with silently(journal, source):
+        with silently(home, source, last_position(journal)):
             await asyncio.to_thread(import_session, journal, source, key)
     if options.json:
         result = "imported" if found == "absent" else "present"

@@ -18,8 +18,8 @@ from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, Stored
+from batten.journal.opening import open_store
 from batten.journal.recorder import load_artifact
-from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, put_bytes, say
 from batten.serve.terminal.lines import Spacing
@@ -35,8 +35,8 @@ _SILENT_S = 1.0
 """Seconds between checks whether a followed run was abandoned."""
 
 
-def open_journal(*, read_only: bool) -> SqliteJournal:
-    return SqliteJournal.open(batten_home(os.environ, current_directory()), read_only=read_only)
+def open_journal(*, read_only: bool) -> Journal:
+    return open_store(batten_home(os.environ, current_directory()), read_only=read_only)
 
 
 Reading = Callable[[Journal, Namespace], Awaitable[int]]
@@ -54,18 +54,25 @@ def reads(command: Reading) -> Command:
     return run
 
 
+def _asks_service(options: Namespace) -> bool:
+    """Whether a service is asked in place of the journal of this home."""
+    if options.server is None and not os.environ.get("BATTEN_SERVER"):
+        return False
+    from batten.cli.remote.address import server_of
+
+    return bool(server_of(options, os.environ))
+
+
 @asynccontextmanager
 async def journal_of(options: Namespace) -> AsyncGenerator[Journal, None]:
     """The journal to read, as long as it is used."""
-    if options.server is not None or os.environ.get("BATTEN_SERVER"):
+    if _asks_service(options):
         from batten.cli.remote.address import server_of
+        from batten.cli.remote.journal import remote_journal
 
-        if server := server_of(options, os.environ):
-            from batten.cli.remote.journal import remote_journal
-
-            async with remote_journal(options, server) as remote:
-                yield remote
-            return
+        async with remote_journal(options, server_of(options, os.environ)) as remote:
+            yield remote
+        return
     with closing(open_journal(read_only=True)) as local:
         yield local
 
@@ -83,7 +90,9 @@ async def show_run(journal: Journal, options: Namespace) -> int:
     for row in rows:
         timeline = _Timeline(journal, printer, verbose=options.verbose)
         if options.follow and row.outcome is None:
-            abandoned = await _follow(journal, row.run_id, -1, timeline.show)
+            abandoned = await _follow(
+                journal, row.run_id, -1, timeline.show, is_remote=_asks_service(options)
+            )
             code = 1 if abandoned else 0
         else:
             async for page in _pages(journal, row.run_id, -1):
@@ -118,7 +127,9 @@ class _Timeline:
 async def print_events(journal: Journal, options: Namespace) -> int:
     row = await named_run(journal, options.run_id)
     if options.follow and row.outcome is None:
-        if await _follow(journal, row.run_id, options.after, _write):
+        if await _follow(
+            journal, row.run_id, options.after, _write, is_remote=_asks_service(options)
+        ):
             say(f"batten: {_abandoned(row.run_id)}")
             return 1
         return 0
@@ -134,13 +145,15 @@ def _abandoned(run_id: str) -> str:
 Show = Callable[[list[Stored]], Awaitable[None]]
 
 
-async def _follow(journal: Journal, run_id: str, after: int, show: Show) -> bool:
+async def _follow(
+    journal: Journal, run_id: str, after: int, show: Show, *, is_remote: bool
+) -> bool:
     """Show events until the run ends, or is abandoned: then True.
 
     A service goes on itself with a run that lost its worker.
     """
     shown = _Shown(after)
-    if not isinstance(journal, SqliteJournal):
+    if is_remote:
         await _show_to_the_end(journal, run_id, shown, show)
         return False
     try:
@@ -219,7 +232,7 @@ async def verify_journal(options: Namespace) -> int:
         damages = [one for row in rows for one in await journal.verify(row.run_id)]
     else:
         damages = await journal.verify()
-        damages += verify_audit(journal.home)
+        damages += verify_audit(batten_home(os.environ, current_directory()))
     for damage in damages:
         if options.json:
             put(msgspec.json.encode(damage).decode())

@@ -18,9 +18,8 @@ from batten.contract.errors import NotFound
 from batten.contract.facts import UserMessage
 from batten.journal.contract import Journal, RunRow
 from batten.journal.filters import RunFilters
+from batten.journal.removal import Grouping, UsageSum
 from batten.journal.rows import PROMPT_CHARACTERS
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.usage import Grouping, Usage, usage
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import dollars
@@ -35,7 +34,7 @@ _FIRST_FACTS = 8
 """A run's first prompt is among these."""
 
 
-def existing_journal() -> SqliteJournal | None:
+def existing_journal() -> Journal | None:
     """The journal for reading; None, with a line for people, if nothing was ever written."""
     try:
         return open_journal(read_only=True)
@@ -178,15 +177,14 @@ def _shortened_path(path: str, most: int = 40) -> str:
 async def print_stats(options: Namespace) -> int:
     journal = existing_journal()
     since, until = options.since, options.until
-    reader = None if journal is None else journal.reader
     groups: tuple[Grouping, ...] = ("day" if options.json else "local_day", "model", "workspace")
-    total: list[Usage] = []
-    sums: dict[str, list[Usage]] = {"day": [], "model": [], "workspace": []}
-    if reader is not None:
-        total = usage(reader, "all", since, until)
+    total: list[UsageSum] = []
+    sums: dict[str, list[UsageSum]] = {"day": [], "model": [], "workspace": []}
+    if journal is not None:
+        total = await journal.usage("all", since, until)
         for name, group in zip(sums, groups, strict=True):
-            sums[name] = usage(reader, group, since, until)
-    whole = total[0] if total else Usage()
+            sums[name] = await journal.usage(group, since, until)
+    whole = total[0] if total else UsageSum()
     if options.json:
         shown: dict[str, Any] = {"since": since, "until": until, "total": _json(whole)}
         shown |= {f"by_{name}": [_json(one, name) for one in rows] for name, rows in sums.items()}
@@ -200,13 +198,13 @@ async def print_stats(options: Namespace) -> int:
     return 0
 
 
-def _json(row: Usage, name: str | None = None) -> dict[str, Any]:
+def _json(row: UsageSum, name: str | None = None) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(row)
     text = fields.pop("name")
     return fields if name is None else {name: text, **fields}
 
 
-def _print_usage(title: str, rows: list[Usage]) -> None:
+def _print_usage(title: str, rows: list[UsageSum]) -> None:
     head = (title, "RUNS", "CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "COST")
     table: list[tuple[str, ...]] = [head]
     for row in rows:

@@ -266,13 +266,9 @@ def _collect_seldom() -> None:
 
 
 def _journal(home: str, *, in_memory: bool) -> "Journal":
-    if in_memory:
-        from batten.journal.memory import MemoryJournal
+    from batten.journal.opening import MEMORY, open_store
 
-        return MemoryJournal()
-    from batten.journal.sqlite import SqliteJournal
-
-    return SqliteJournal.open(home)
+    return open_store(MEMORY if in_memory else home)
 
 
 def _rates(options: Namespace, environ: Mapping[str, str]) -> tuple[int, int]:

@@ -15,20 +15,10 @@ from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError, agrees
 from batten.contract.cutting import shortened
 from batten.contract.errors import Refused
-from batten.journal.contract import SessionRow
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.backup import back_up
-from batten.journal.sqlite.reclaiming import Size
-from batten.journal.sqlite.removing import Extent, Stretch, extent
-from batten.journal.sqlite.upkeep import (
-    Limits,
-    Pruned,
-    delete_session,
-    open_for_removing,
-    plan,
-    prune,
-    upkeep_lock,
-)
+from batten.journal.bundles.transfer import back_up
+from batten.journal.contract import Journal, SessionRow
+from batten.journal.opening import has_store, open_for_removal, removal_lock
+from batten.journal.removal import Extent, Removable, Removal, RemovalLimits, StoreSize
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import counted
 from batten.serve.words import one_line
@@ -38,42 +28,44 @@ from batten.wiring.home import absolute, batten_home
 
 async def prune_journal(options: Namespace) -> int:
     """Remove old sessions, or the beginning of one run."""
-    limits = Limits(used_before=options.older_than, keep=options.keep, max_bytes=options.max_size)
+    limits = RemovalLimits(
+        used_before=options.older_than, keep=options.keep, max_bytes=options.max_size
+    )
     if options.run_id is not None or options.before is not None:
-        if options.run_id is None or options.before is None or limits != Limits():
+        if options.run_id is None or options.before is None or limits != RemovalLimits():
             raise _usage("prune", "RUN and --before go together, without the other limits")
         return await prune_run(options)
-    if limits == Limits():
+    if limits == RemovalLimits():
         raise _usage("prune", "name a limit: --older-than, --keep or --max-size")
     home = batten_home(os.environ, current_directory())
-    if not os.path.exists(os.path.join(home, "journal.db")):
+    if not has_store(home):
         say(f"batten: there is nothing to prune in {home}")
         if options.json:
-            nothing = Size(0, 0)
-            return _report(Pruned(before=nothing, after=nothing), limits, [], options)
+            nothing = StoreSize(0, 0)
+            return _report(Removal(before=nothing, after=nothing), limits, [], options)
         return 0
     shown: list[dict[str, Any]] = []
 
-    def removed(stretch: Stretch, size: Extent) -> None:
-        shown.append({**msgspec.to_builtins(stretch), **msgspec.to_builtins(size)})
+    def removed(one: Removable, size: Extent) -> None:
+        shown.append({**msgspec.to_builtins(one), **msgspec.to_builtins(size)})
         if not options.json:
-            _print_removed(stretch, size, is_plan=options.dry_run)
+            _print_removed(one, size, is_plan=options.dry_run)
 
     if options.dry_run:
-        result = plan(open_journal(read_only=True).reader, limits, removed)
+        result = await open_journal(read_only=True).plan_removal(limits, removed)
     else:
         result = await _prune(home, limits, removed)
     return _report(result, limits, shown, options)
 
 
-async def _prune(home: str, limits: Limits, removed: Any) -> Pruned:
-    with upkeep_lock(home):
+async def _prune(home: str, limits: RemovalLimits, removed: Any) -> Removal:
+    with removal_lock(home):
         async with recorded_removal("journal.pruned", "journal", home, **_told(limits)):
-            with open_for_removing(home) as journal:
-                return await prune(journal, limits, removed)
+            with open_for_removal(home) as journal:
+                return await journal.remove_sessions(limits, removed)
 
 
-def _told(limits: Limits) -> dict[str, Any]:
+def _told(limits: RemovalLimits) -> dict[str, Any]:
     """The limits that were given."""
     given = msgspec.to_builtins(limits)
     return {name: value for name, value in given.items() if value not in (None, [])}
@@ -83,18 +75,20 @@ def _usage(command: str, message: str) -> UsageError:
     return UsageError(f"{message}\ntry: batten {command} --help")
 
 
-def _print_removed(stretch: Stretch, size: Extent, *, is_plan: bool) -> None:
+def _print_removed(one: Removable, size: Extent, *, is_plan: bool) -> None:
     verb = "would remove" if is_plan else "removed"
     runs = counted(size.runs, "run")
     print(
-        f"{verb} {stretch.name}  last used {local(stretch.used_at)}  {runs},"
+        f"{verb} {one.name}  last used {local(one.used_at)}  {runs},"
         f" {shown_size(size.bytes)}  {one_line(shortened(size.prompt, 50))}"
     )
 
 
-def _report(result: Pruned, limits: Limits, shown: list[dict[str, Any]], options: Namespace) -> int:
-    for stretch, reason in result.spared:
-        say(f"batten: {stretch.name} stays: {reason}")
+def _report(
+    result: Removal, limits: RemovalLimits, shown: list[dict[str, Any]], options: Namespace
+) -> int:
+    for one, reason in result.spared:
+        say(f"batten: {one.name} stays: {reason}")
     before, after = result.before.total, result.after.total
     if options.json:
         report = {
@@ -129,24 +123,25 @@ async def delete_one(options: Namespace) -> int:
     home = batten_home(os.environ, current_directory())
     journal = open_journal(read_only=True)
     row = await named_session(journal, options.session)
-    print(_described(journal, row))
+    print(await _described(journal, row))
     question = "Delete it, with all its runs and artifacts?"
     nobody = "nobody is there to ask; --yes deletes it without asking"
     if not options.yes and not agrees(question, nobody):
         print("nothing was deleted")
         return 1
-    with upkeep_lock(home):
+    with removal_lock(home):
         async with recorded_removal("session.deleted", "session", row.session_id):
-            with open_for_removing(home) as journal:
-                young = await delete_session(journal, row.session_id)
+            with open_for_removal(home) as journal:
+                young = await journal.delete_session(row.session_id)
     print("deleted")
     if young:
         say(_young(young))
     return 0
 
 
-def _described(journal: SqliteJournal, row: SessionRow) -> str:
-    size = extent(journal.reader, Stretch(row.session_id, True, row.updated_at, row.workspace_path))
+async def _described(journal: Journal, row: SessionRow) -> str:
+    whole = Removable(row.session_id, True, row.updated_at, row.workspace_path)
+    size = await journal.extent(whole)
     runs = counted(size.runs, "run")
     return (
         f"session {row.session_id}  {runs}, {shown_size(size.bytes)}, last used"
@@ -162,7 +157,7 @@ async def back_up_home(options: Namespace) -> int:
         raise Refused(f"{target} is in the home that is backed up; name a place outside it")
     open_journal(read_only=True).close()  # says what is wrong with it, if anything is
     record("home.backed_up", "home", home, target=target, with_key=options.with_key)
-    with upkeep_lock(home, shared=True):
+    with removal_lock(home, shared=True):
         backup = await asyncio.to_thread(back_up, home, target, with_key=options.with_key)
     print(f"backed up {home} to {target}: {backup.bodies} body files, {shown_size(backup.bytes)}")
     if not options.with_key and os.path.exists(os.path.join(home, "seal.key")):

@@ -3,10 +3,10 @@
 import platform
 import sys
 
-import apsw
 import msgspec
 
 from batten import __version__
+from batten.journal.opening import store_versions
 
 
 def versions() -> dict[str, str]:
@@ -14,8 +14,7 @@ def versions() -> dict[str, str]:
     return {
         "batten": __version__,
         "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(),
-        "apsw": apsw.apsw_version(),
+        **store_versions(),
         "msgspec": msgspec.__version__,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "executable": sys.executable,

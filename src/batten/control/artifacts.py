@@ -17,11 +17,8 @@ from batten.contract.ids import new_artifact_id
 from batten.control.patches import Patches
 from batten.control.tasks import Tasks
 from batten.journal.contract import ArtifactRow, Body, RunRow
-from batten.journal.handle import append
 from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import redact_fact
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.batch import Batch
 from batten.protocols.hecate.artifacts import CREATED_ONCE, CreateArtifact, is_public
 from batten.protocols.macp.artifacts import ATTACHED
 from batten.redact.redactor import Redactor
@@ -129,17 +126,7 @@ class Artifacts:
         )
         facts.append(redact_fact(replace(created, by=by), self._tasks.redactor))
 
-        def keep(batch: Batch) -> ArtifactRow | None:
-            """Of equal requests, also to other servers, all but one find what that has made."""
-            batch.flush()
-            for row in batch.artifacts(run.run_id):
-                if is_it(row):
-                    return row
-            append(batch, run.run_id, facts, None, bodies)
-            return None
-
-        assert isinstance(self._journal, SqliteJournal)
-        made = await self._journal.work(keep)
+        made = await self._journal.append_unless(is_it, run.run_id, facts, bodies)
         if made is not None:
             return Made(made, run, is_new=False)
         row, _ = await self.find(created.artifact_id)

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, NotReady, StoreBusy
-from batten.journal.sqlite.removing import Extent, Stretch
-from batten.journal.sqlite.upkeep import Limits, open_for_removing, prune, upkeep_lock
+from batten.journal.opening import open_for_removal, removal_lock
+from batten.journal.removal import Extent, Removable, RemovalLimits
 from batten.settings.control_plane import ControlPlaneSettings
 
 FIRST_S = 10.0
@@ -85,7 +85,7 @@ class DataRetention:
     async def sweep(self) -> dict[str, int]:
         """Remove now; how many of each kind went. Raises `StoreBusy` while others remove."""
         cutoff = timestamp(int((self._now() - self._ttl_s) * 1e9))
-        with upkeep_lock(self._home):
+        with removal_lock(self._home):
             await self._records.catch_up()
             runs = await asyncio.to_thread(lambda: asyncio.run(self._remove_runs(cutoff)))
             removed = {"runs": runs, **await self._records.remove_before(cutoff, self._batch)}
@@ -106,16 +106,16 @@ class DataRetention:
         """Batch by batch, so that a large backlog is never planned at once."""
         sizes: list[int] = []
 
-        def removed(_: Stretch, size: Extent) -> None:
+        def removed(_: Removable, size: Extent) -> None:
             sizes.append(size.runs)
             if self._stopping.is_set():
                 raise NotReady("the service stops; the next sweep goes on")
 
         spared: frozenset[str] = frozenset()
-        with open_for_removing(self._home) as journal:
+        with open_for_removal(self._home) as journal:
             while True:
-                limits = Limits(used_before=cutoff, most=self._batch, but=spared)
-                result = await prune(journal, limits, removed)
-                spared |= {stretch.name for stretch, _ in result.spared}
+                limits = RemovalLimits(used_before=cutoff, most=self._batch, but=spared)
+                result = await journal.remove_sessions(limits, removed)
+                spared |= {one.name for one, _ in result.spared}
                 if len(result.removed) + len(result.spared) < self._batch:
                     return sum(sizes)

@@ -19,17 +19,9 @@ from batten.contract.envelope import decode_fact, timestamp
 from batten.contract.errors import BattenError, Conflict, JournalError, NotFound, NotReady
 from batten.contract.facts import ArtifactCreated, ArtifactUpdated
 from batten.control.retention_log import RetentionLog
-from batten.journal.contract import RunRow
-from batten.journal.sqlite import SqliteJournal, reclaiming
-from batten.journal.sqlite.batch import Batch
-from batten.journal.sqlite.retaining import (
-    Bounds,
-    OldArtifact,
-    old_artifacts,
-    old_runs,
-    released_digests,
-)
-from batten.journal.sqlite.upkeep import open_for_removing, settle, upkeep_lock
+from batten.journal.contract import Journal, RunRow
+from batten.journal.opening import open_for_removal, removal_lock
+from batten.journal.removal import Bounds, OldArtifact
 from batten.protocols.hecate.system import RetentionResult, RetentionRun, Subsystem
 from batten.redact.seal import SealKey
 from batten.session.history import prune
@@ -165,7 +157,7 @@ class Retention:
             deleted, error = 0, ""
             if keep != Keep():
                 try:
-                    with upkeep_lock(self._home), open_for_removing(self._home) as journal:
+                    with removal_lock(self._home), open_for_removal(self._home) as journal:
                         removal = _Removal(journal, self._key, self._stopping)
                         deleted = await removal.remove(name, keep.bounds())
                         error = "; ".join(removal.problems)
@@ -192,7 +184,7 @@ class _Removal:
     """One pass over one subsystem."""
 
     def __init__(
-        self, journal: SqliteJournal, key: Callable[[], SealKey], stopping: threading.Event
+        self, journal: Journal, key: Callable[[], SealKey], stopping: threading.Event
     ) -> None:
         self._journal = journal
         self._key = key
@@ -203,20 +195,16 @@ class _Removal:
     async def remove(self, name: Subsystem, bounds: Bounds) -> int:
         deleted = await (self._runs(bounds) if name == "runs" else self._artifacts(bounds))
         if deleted and not self._stopping.is_set():
-            settle(self._journal.reader.path)
-            await self._journal.collect_bodies()
-            await reclaiming.shrink(self._write)
-            settle(self._journal.reader.path)
+            await self._journal.compact(self._check)
         return deleted
 
-    async def _write(self, job: Callable[[Batch], int]) -> int:
+    def _check(self) -> None:
         if self._stopping.is_set():
             raise NotReady("the service stops; the next one goes on")
-        return await self._journal.work(job)
 
     async def _runs(self, bounds: Bounds) -> int:
         deleted = 0
-        for run_id in old_runs(self._journal.reader, bounds):
+        async for run_id in self._journal.old_runs(bounds):
             if self._stopping.is_set():
                 break
             visible = [
@@ -229,7 +217,7 @@ class _Removal:
 
     async def _artifacts(self, bounds: Bounds) -> int:
         deleted = 0
-        old = old_artifacts(self._journal.reader, bounds)
+        old = await self._journal.old_artifacts(bounds)
         for run_id, group in groupby(old, key=lambda one: one.run_id):
             if self._stopping.is_set():
                 break
@@ -259,8 +247,7 @@ class _Removal:
             if len(self.problems) < 5:
                 self.problems.append(f"{run_id} stays: {problem}")
             return False
-        digests = released_digests(self._journal.reader, run_id)
-        await reclaiming.drop_bodies(self._write, self._journal.files, digests)
+        await self._journal.drop_released(run_id, self._check)
         _log.info("a run was pruned", extra={"fields": {"run_id": run_id, "before": before}})
         await asyncio.sleep(min(time.monotonic() - began, _LONGEST_PAUSE_S))
         return True

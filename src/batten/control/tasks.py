@@ -46,8 +46,6 @@ from batten.journal.contract import Journal, NewRun, RunRow, SessionRow, Stored
 from batten.journal.created import row_of, state_of_new
 from batten.journal.keeping import LARGEST_VALUE
 from batten.journal.recorder import Recorder, open_sealed, redact_fact
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
 from batten.protocols.hecate.creation import concealed, raised_budget
 from batten.redact.identity import service_identity
@@ -393,17 +391,15 @@ class Tasks:
 
     async def _remove(self, session: SessionRow) -> None:
         """Remove a session from the store; the worker of its last run may be about to leave it."""
-        journal = self.journal
-        assert isinstance(journal, SqliteJournal)
         for pause_s in _PAUSES_S:
             try:
-                await delete_session(journal, session.session_id, only_ended=True)
+                await self.journal.delete_session(session.session_id, only_ended=True)
                 return
             except Conflict as held:
                 if held.code != "session_held":
                     raise
             await asyncio.sleep(pause_s)
-        await delete_session(journal, session.session_id, only_ended=True)
+        await self.journal.delete_session(session.session_id, only_ended=True)
 
     async def _ended(self, task_id: str, run_id: str) -> RunRow:
         row = await self._own(task_id, run_id)

@@ -12,7 +12,7 @@
 - Reading never writes and never blocks a writer.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol, Unpack
 
 from msgspec import Struct
@@ -22,9 +22,11 @@ from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
+from batten.journal.budget import Budget
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.receipt import Receipt
 from batten.journal.remains import Base
+from batten.journal.removal import Damage, Measuring, Removing
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -183,17 +185,6 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
 IdKind = Literal["run", "stream", "session", "request", "artifact"]
 
 
-class Spend(Struct, frozen=True):
-    """The usage of a task, over all its runs."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_micros_usd: int = 0
-    cost_unknown: bool = False
-    reserved_micros_usd: int = 0
-    """Held by other runs of the task for calls they are making now."""
-
-
 class BodyWriter(Protocol):
     """Streams one artifact body to the store without holding it in memory."""
 
@@ -207,14 +198,6 @@ class BodyWriter(Protocol):
 
     @property
     def refused_bytes(self) -> int: ...
-
-
-class Damage(Struct, frozen=True):
-    """One finding of `verify`."""
-
-    run_id: str
-    sequence: int | None
-    message: str
 
 
 class Log(Protocol):
@@ -250,6 +233,19 @@ class Log(Protocol):
         Queued when this returns, durable once awaited. Without a fence only guest facts are taken;
         the answer to a parked run's last request adds `run.queued`, or `last_words` and
         `run.cancelled` if it halts.
+        """
+        ...
+
+    def append_unless(
+        self,
+        has: Callable[[ArtifactRow], bool],
+        run_id: str,
+        facts: Sequence[Fact],
+        bodies: Sequence[Body] = (),
+    ) -> Awaitable[ArtifactRow | None]:
+        """Append guest facts, or return the artifact of the run for which `has` is true.
+
+        Of equal calls, also in several processes, one appends. `has` may be called again.
         """
         ...
 
@@ -449,29 +445,6 @@ class Bodies(Protocol):
         ...
 
 
-class Budget(Protocol):
-    """The spending of a task, and its runs' reservations for calls in progress."""
-
-    def reserve(
-        self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
-    ) -> Awaitable[Spend | None]:
-        """Reserve money for one call: as much as is left, at most `micros_usd`.
-
-        None if the limit is exceeded, or if other reservations hold all that is left of it. A call
-        that begins at the limit exactly reserves the smallest amount, so that no other begins
-        beside it.
-
-        The reservation ends with the run's next ledger row, with `unreserve`, or with the run.
-        """
-        ...
-
-    def unreserve(self, run_id: str) -> Awaitable[None]: ...
-
-    async def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
-        """Spending of a task; `reserved_micros_usd` omits the reservation of `but_run`."""
-        ...
-
-
 class Upkeep(Protocol):
     """Pruning, verifying and closing."""
 
@@ -494,5 +467,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Journal(Log, Blocking, Leases, Queue, Rows, Bodies, Budget, Upkeep, Protocol):
+class Journal(
+    Log, Blocking, Leases, Queue, Rows, Bodies, Budget, Upkeep, Removing, Measuring, Protocol
+):
     """A whole store. Code that needs less of it takes a narrower Protocol."""

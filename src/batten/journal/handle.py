@@ -6,7 +6,7 @@ staged: all of it or nothing.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, TypeVar
 
@@ -18,11 +18,11 @@ from batten.contract.facts import Fact, RunQueued, RunStarted
 from batten.contract.ids import Minter, SessionId, session_stream
 from batten.journal import appending, leasing
 from batten.journal.appending import Past, Prepared, RunState
-from batten.journal.contract import Body, Journal, Lease, NewRun, RunRow, Spend, Stored
+from batten.journal.budget import Spend, reservable
+from batten.journal.contract import ArtifactRow, Body, Journal, Lease, NewRun, RunRow, Stored
 from batten.journal.followers import FEED, PAGE, Followers, pages
 from batten.journal.receipt import Receipt
 from batten.journal.rows import Known
-from batten.journal.rules import reservable
 from batten.journal.workers import is_gone
 
 T = TypeVar("T")
@@ -72,6 +72,10 @@ class Transaction(Protocol):
 
     def lease(self, run: RunState) -> None:
         """Stage the lease, which is not folded from facts."""
+        ...
+
+    def artifacts_of(self, run_id: str) -> Iterable[ArtifactRow]:
+        """The artifacts of a run."""
         ...
 
     def spend(self, task_id: str, but_run: str) -> Spend: ...
@@ -166,6 +170,23 @@ class JournalHandle(Journal):
             facts,
             "" if fence is None else run_id,
         )
+
+    def append_unless(
+        self,
+        has: Callable[[ArtifactRow], bool],
+        run_id: str,
+        facts: Sequence[Fact],
+        bodies: Sequence[Body] = (),
+    ) -> Awaitable[ArtifactRow | None]:
+        facts = tuple(facts)
+
+        def work(batch: Transaction) -> ArtifactRow | None:
+            found = next(filter(has, batch.artifacts_of(run_id)), None)
+            if found is None:
+                append(batch, run_id, facts, None, bodies)
+            return found
+
+        return self._write().submit(work)
 
     def append_now(
         self, run_id: str, facts: Sequence[Fact], *, fence: int | None, timeout_s: float = 10.0

@@ -1,10 +1,9 @@
-"""The facts that a run accepts, and the money it may reserve: the same for every store."""
+"""The facts that a run accepts: the same for every store."""
 
 from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import FACTS, TERMINAL, Fact, RunCancelRequested, Unknown, is_guest
 from batten.contract.facts.gap import GapRunDisconnected
 from batten.contract.facts.tool import ToolInvoked
-from batten.journal.contract import Spend
 from batten.journal.rows import RunFold
 
 _GAPS = frozenset({GapRunDisconnected.TYPE})
@@ -33,13 +32,3 @@ def admit(run: RunFold, fact: Fact, type_: str, *, guest: bool) -> None:
 def _follows_an_end(type_: str) -> bool:
     """Whether an ended run accepts it: what guests say, except that it shall end."""
     return type_ in _GAPS or (is_guest(type_) and type_ != RunCancelRequested.TYPE)
-
-
-def reservable(spend: Spend, micros_usd: int, limit_micros_usd: int) -> int | None:
-    """How much of `micros_usd` a call may reserve; None if nothing is left. Not 0 for a call that
-    costs something.
-    """
-    left = limit_micros_usd - spend.cost_micros_usd - spend.reserved_micros_usd
-    if left < 0 or (left == 0 and spend.reserved_micros_usd > 0):
-        return None
-    return max(1, min(micros_usd, left)) if micros_usd > 0 else 0

@@ -9,12 +9,17 @@ from hashlib import sha256
 from typing import BinaryIO
 
 from batten.contract.errors import BadBundle, CallerError, JournalError, NotFound
-from batten.contract.ids import from_uuid, is_ulid
+from batten.contract.ids import SessionId, from_uuid, is_ulid, session_stream
 from batten.journal.bundles.checking import Checked, check
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.exporting import SealedPart, export_session
-from batten.journal.sqlite.importing import Source, import_session, presence
-from batten.journal.sqlite.upkeep import upkeep_lock
+from batten.journal.bundles.transfer import (
+    SealedPart,
+    Source,
+    export_session,
+    import_session,
+    last_position,
+    presence,
+)
+from batten.journal.opening import open_store, removal_lock
 from batten.redact.seal import SealKey
 from batten.runner.flush import SUFFIX, SessionFile
 from batten.runner.restore import Restored
@@ -63,7 +68,7 @@ def write(home: str, workspace: str, passphrase: str | None, session_id: str) ->
     place = ResolvedPath(directory.base, (*directory.parts, aside), aside)
     sealed = None if passphrase is None else SealedPart(partial(SealKey.find, home), passphrase)
     _record(home, "session.exported", session_id)
-    with upkeep_lock(home, shared=True), parent_of(place, create=True) as folder:
+    with removal_lock(home, shared=True), parent_of(place, create=True) as folder:
         with _new_file(aside, folder) as file:
             export_session(home, session_id, file, sealed)
         name = f"{session_id}-{file.digest()[:_DIGITS]}{SUFFIX}"
@@ -139,12 +144,12 @@ def adopt(
     named = os.path.basename(place.path).removesuffix(SUFFIX).partition("-")[0]
     if is_ulid(named) and named != session_id:
         raise BadBundle(f"Session file {place.path} holds another session: {session_id}")
-    with upkeep_lock(home), _journal(home) as journal:
+    with removal_lock(home), closing(open_store(home)) as journal:
         source = Source(place.path, LARGEST, checked, passphrase)
-        if presence(journal.reader, source.manifest) == "absent":
+        if presence(journal, source.manifest) == "absent":
             key = None if passphrase is None else SealKey.load(home)
             _record(home, IMPORTED, session_id)
-            with silently(journal, source):
+            with silently(home, source, last_position(journal)):
                 import_session(journal, source, key)
     return session_id
 
@@ -177,9 +182,8 @@ def take_over(home: str, workspace: str, restored: Restored, passphrase: str | N
 def is_stored(home: str, name: str) -> bool:
     """Whether this home has the session that a control plane named."""
     os.makedirs(home, mode=0o700, exist_ok=True)
-    with _journal(home) as journal:
-        sql = "SELECT 1 FROM sessions WHERE session_id = ?"
-        return bool(journal.reader.all(sql, (journal_id(name),)))
+    with closing(open_store(home)) as journal:
+        return journal.run_now(session_stream(SessionId(journal_id(name)))) is not None
 
 
 def _stored(home: str, name: str, kept: SessionFile | None) -> str:
@@ -206,12 +210,3 @@ def _checked(place: ResolvedPath, kept: SessionFile, passphrase: str | None) -> 
         return check(place.path, LARGEST, passphrase)
     except CallerError as error:
         raise BadBundle(f"Session file {place.path} cannot be restored: {error}") from error
-
-
-@contextmanager
-def _journal(home: str) -> Generator[SqliteJournal]:
-    journal = SqliteJournal.open(home)
-    try:
-        yield journal
-    finally:
-        journal.close()

@@ -14,8 +14,7 @@ from batten.journal.contract import Stored
 from batten.sinks.store import SinkStore
 
 if TYPE_CHECKING:  # readers import nothing
-    from batten.journal.sqlite import SqliteJournal
-    from batten.journal.sqlite.importing import Source
+    from batten.journal.bundles.transfer import Source
 
 _PUT = "INSERT OR REPLACE INTO imports VALUES (?, ?, ?)"
 _DROP = "DELETE FROM imports WHERE run_id = ?"
@@ -27,18 +26,18 @@ _log = logging.getLogger("batten.sinks")
 
 
 @contextmanager
-def silently(journal: "SqliteJournal", source: "Source") -> Generator[None]:
-    """Import a session in this block, and the sinks of the home are not told of its facts.
+def silently(home: str, source: "Source", after: int) -> Generator[None]:
+    """Import a session in this block, and the sinks of the home are not told of its facts, which
+    come after the position `after`.
 
     They are noted first: a reader may see them at once. Where there is no sink, none needs it.
     """
     runs = source.manifest.runs
-    after = journal.reader.position()
-    _write(journal.home, _PUT, ((run.run_id, after, run.next_sequence) for run in runs))
+    _write(home, _PUT, ((run.run_id, after, run.next_sequence) for run in runs))
     try:
         yield
     except BaseException:  # a run of these ids is not the bundle's
-        _write(journal.home, _DROP, ((run.run_id,) for run in runs))
+        _write(home, _DROP, ((run.run_id,) for run in runs))
         raise
 
 

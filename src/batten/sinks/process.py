@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from batten.control.pool import beat, leave_with_parent
 from batten.control.supervisor import Staff, Supervisor
 from batten.journal.contract import Journal
-from batten.journal.sqlite import SqliteJournal
+from batten.journal.opening import has_store, open_store
 from batten.settings.reader import read_settings
 from batten.sinks.after_run import position_before
 from batten.sinks.configuration import SinkSettings, configured_sinks, read_sinks
@@ -92,9 +92,9 @@ async def _read(
     if parent_pipe is not None:
         leave_with_parent(loop, parent_pipe)
         beat(loop)
-    if not os.path.exists(os.path.join(home, "journal.db")):
-        SqliteJournal.open(home).close()
-    journal = SqliteJournal.open(home, read_only=True)
+    if not has_store(home):
+        open_store(home).close()
+    journal = open_store(home, read_only=True)
     store = SinkStore.open(home)
     try:
         begin_at = None if since is None else await position_before(journal, since)

@@ -42,18 +42,15 @@ class SessionOpener:
     def journal(self) -> "Journal":
         """The store, opened at its first use."""
         if self._journal is None:
-            if self.base.save:
-                from batten.journal.sqlite import Quotas, SqliteJournal
-                from batten.wiring.quotas import ARTIFACT_VARIABLE, USUAL_ARTIFACT_MIB, bytes_of
+            from batten.journal.opening import MEMORY, open_store
+            from batten.wiring.quotas import ARTIFACT_VARIABLE, USUAL_ARTIFACT_MIB, bytes_of
 
-                most = bytes_of(self.base.environ, ARTIFACT_VARIABLE, USUAL_ARTIFACT_MIB)
-                self._journal = SqliteJournal.open(
-                    self.home, own_process=self._own_process, quotas=Quotas(artifact_bytes=most)
-                )
-            else:
-                from batten.journal.memory import MemoryJournal
-
-                self._journal = MemoryJournal()
+            most = bytes_of(self.base.environ, ARTIFACT_VARIABLE, USUAL_ARTIFACT_MIB)
+            self._journal = open_store(
+                self.home if self.base.save else MEMORY,
+                own_process=self._own_process,
+                artifact_bytes=most,
+            )
         return self._journal
 
     async def open(self, spec: SessionSpec) -> "OpenedSession":

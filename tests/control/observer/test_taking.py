@@ -9,7 +9,6 @@ from batten.contract import facts
 from batten.control.coordination.ids import journal_session
 from batten.control.observer.observer import Observer
 from batten.journal.contract import Lease
-from batten.journal.sqlite.upkeep import delete_session
 from tests.control.observer.elsewhere import (
     FRAME,
     Observing,
@@ -173,7 +172,7 @@ async def test_deleting_a_run_whose_session_is_followed_harms_no_other(
             removed = await here.followed(gone)
             run_id = await here.followed(agents)
             await give_up(here, removed)
-            await delete_session(here.journal, journal_session(gone.session_id))
+            await here.journal.delete_session(journal_session(gone.session_id))
             await in_thread(gone.propose, 1)
             await in_thread(gone.signal, "ann", "risk.flag")
             await in_thread(agents.commit_after, 1)

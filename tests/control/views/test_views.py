@@ -30,7 +30,6 @@ from batten.control.views.views import Views
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.database import new_connection
-from batten.journal.sqlite.upkeep import delete_session
 from batten.protocols.macp.events import CanonicalEvent
 from batten.protocols.macp.projection import state_of
 from tests.contract.journals import GOLDEN, OF_SESSIONS
@@ -338,7 +337,7 @@ async def test_a_deleted_run_is_in_no_view(tmp_path: Path) -> None:
         kept = await stored_run(journal, observed(said("ann", "Note", b"x"), finished()))
         await views.catch_up()
         assert (await views.board.runs(RunQuery())).total == 2
-        await delete_session(journal, journal_session(SESSION_ID))
+        await journal.delete_session(journal_session(SESSION_ID))
         views.forget([gone])
         assert await known(views) == [kept]
         assert [one.participant_id for one in await views.board.agents()] == ["ann"]
@@ -360,7 +359,7 @@ async def test_a_run_that_is_deleted_while_its_events_are_read_does_not_end_as_i
             await views.catch_up()
         async with aclosing(views.run_events(gone).pages(size=3)) as pages:
             assert (await anext(pages))[0].seq == 1
-            await delete_session(journal, journal_session(SESSION_ID))
+            await journal.delete_session(journal_session(SESSION_ID))
             views.forget([gone])
             with pytest.raises(NotFound):
                 async for _ in pages:
@@ -388,7 +387,7 @@ async def test_the_next_read_lacks_runs_that_another_process_removed(
         if is_kept:
             await views.catch_up()
         assert await known(views) == [deleted, pruned, kept]
-        await delete_session(journal, journal_session(SESSION_ID))
+        await journal.delete_session(journal_session(SESSION_ID))
         assert await known(views) == [pruned, kept]
         assert await journal.prune(pruned, before=3, reason="age") is not None
         assert await known(views) == [kept]
@@ -417,7 +416,7 @@ async def test_a_run_with_the_id_of_a_deleted_one_has_nothing_of_it(
         if is_kept:
             await views.catch_up()
         await answers(views, run_id)
-        await delete_session(journal, journal_session(SESSION_ID))  # as by another process
+        await journal.delete_session(journal_session(SESSION_ID))  # as by another process
         await stored_run(journal, facts[1], run_id)
         with closing(Views(journal, fresh_store)) as fresh:
             for _ in range(2):

@@ -9,7 +9,8 @@ from contextlib import closing
 from batten.cli.checks import Finding, Surroundings
 from batten.cli.sandbox import usual_sandbox
 from batten.contract.errors import CallerError, NotFound
-from batten.journal.sqlite import SqliteJournal
+from batten.journal.contract import Journal
+from batten.journal.opening import open_store
 from batten.journal.workers import is_abandoned
 from batten.settings.contract import EntryPoints, Settings
 from batten.wiring.files import settings_of_files
@@ -68,7 +69,7 @@ async def check_store(around: Surroundings) -> list[Finding]:
     if any(finding.status == "problem" for finding in findings):
         return findings
     try:
-        journal = SqliteJournal.open(around.home, read_only=True)
+        journal = open_store(around.home, read_only=True)
     except NotFound:
         return [*findings, Finding("store", "ok", f"no run yet; {around.home} will hold them")]
     with closing(journal):
@@ -93,7 +94,7 @@ def _access(home: str) -> list[Finding]:
     return []
 
 
-async def _contents(journal: SqliteJournal, home: str) -> list[Finding]:
+async def _contents(journal: Journal, home: str) -> list[Finding]:
     rows = await journal.runs(limit=_NEWEST)
     verified, has_sealed, until = 0, False, asyncio.get_running_loop().time() + _VERIFY_S
     for row in rows:

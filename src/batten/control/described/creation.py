@@ -24,8 +24,6 @@ from batten.control.tasks import Tasks
 from batten.coordination.registry import BUILT_IN
 from batten.journal.contract import NewRun
 from batten.journal.recorder import Recorder, open_sealed, redact_fact
-from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.upkeep import delete_session
 from batten.protocols.macp.descriptor import (
     CloneRun,
     RunDescriptor,
@@ -272,10 +270,8 @@ class DescribedRuns:
 
     async def _remove(self, stream: NewRun) -> None:
         """Remove the session of a run that another request has made first."""
-        journal = self._journal
-        assert isinstance(journal, SqliteJournal)
         with suppress(NotFound):
-            await delete_session(journal, stream.session_id or "", only_ended=True)
+            await self._journal.delete_session(stream.session_id or "", only_ended=True)
 
     async def descriptor(self, run_id: str) -> dict[str, Any] | None:
         """The descriptor of a run as its client sent it; None for a run without one."""

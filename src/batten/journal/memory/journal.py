@@ -4,8 +4,8 @@ import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Unpack
@@ -14,16 +14,15 @@ from batten.contract.errors import NotFound
 from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind
 from batten.contract.facts.run import RunKind
+from batten.journal.budget import Spend
 from batten.journal.contract import (
     ArtifactRow,
     Body,
-    Damage,
     IdKind,
     LedgerRow,
     RequestRow,
     RunRow,
     SessionRow,
-    Spend,
     Stored,
 )
 from batten.journal.created import row_of
@@ -31,10 +30,23 @@ from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, Ses
 from batten.journal.followers import FEED, PAGE, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.leasing import waits_for_worker
+from batten.journal.memory import upkeep
 from batten.journal.memory.bodies import SpoolWriter
 from batten.journal.memory.store import MemoryStore
 from batten.journal.pruned import KeptBase, Prefix
 from batten.journal.receipt import Receipt, Unheard, Waiter, is_told_by_state, lost, wake
+from batten.journal.removal import (
+    Bounds,
+    Damage,
+    Extent,
+    Grouping,
+    OldArtifact,
+    OnRemoved,
+    Removable,
+    Removal,
+    RemovalLimits,
+    UsageSum,
+)
 
 _INLINE_BYTES = 16 * 1024
 _ARTIFACT_BYTES = 2 * 1024**3
@@ -333,6 +345,61 @@ class MemoryJournal(JournalHandle):
         self._check()
         index = self._store.runs.get(run_id)
         return None if index is None else index.base
+
+    async def delete_session(self, session_id: str, *, only_ended: bool = False) -> int:
+        with self._upkeep() as store:
+            upkeep.delete_session(store, session_id, only_ended=only_ended)
+        return 0
+
+    async def remove_sessions(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+        with self._upkeep() as store:
+            return upkeep.remove_sessions(store, limits, on_removed, is_plan=False)
+
+    async def plan_removal(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+        with self._upkeep() as store:
+            return upkeep.remove_sessions(store, limits, on_removed, is_plan=True)
+
+    async def extent(self, one: Removable) -> Extent:
+        with self._upkeep() as store:
+            return upkeep.extent(store, one)
+
+    async def old_runs(self, bounds: Bounds) -> AsyncGenerator[str, None]:
+        with self._upkeep() as store:
+            found = upkeep.old_runs(store, bounds)
+        while True:
+            with self._upkeep():
+                name = next(found, None)
+            if name is None:
+                return
+            yield name
+
+    async def old_artifacts(self, bounds: Bounds) -> list[OldArtifact]:
+        with self._upkeep() as store:
+            return upkeep.old_artifacts(store, bounds)
+
+    async def drop_released(self, run_id: str, before_step: Callable[[], None]) -> None:
+        await self.compact(before_step)
+
+    async def compact(self, before_step: Callable[[], None]) -> None:
+        before_step()
+        with self._upkeep() as store:
+            upkeep.drop_bodies(store)
+
+    async def usage(self, by: Grouping, since: str | None, until: str | None) -> list[UsageSum]:
+        with self._upkeep() as store:
+            return upkeep.usage(store, by, since, until)
+
+    async def file_bytes(self) -> int:
+        return 0
+
+    @contextmanager
+    def _upkeep(self) -> Generator[MemoryStore]:
+        """The store after all queued work."""
+        self._check()
+        self.hurry()
+        with self._store.mutex:
+            self._store.version += 1
+            yield self._store
 
     async def verify(self, run_id: str | None = None) -> list[Damage]:
         from batten.journal.memory.verifying import verify

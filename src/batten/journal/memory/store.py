@@ -18,13 +18,14 @@ from batten.contract.facts import Fact, GapEventsPruned
 from batten.contract.ids import Minter
 from batten.contract.outcomes import RunStatus
 from batten.journal.appending import Clock, Prepared, RunState
+from batten.journal.budget import Spend
 from batten.journal.contract import (
     ArtifactRow,
     Body,
     LedgerRow,
     RequestRow,
+    RunRow,
     SessionRow,
-    Spend,
     Stored,
 )
 from batten.journal.filters import FeedFilters
@@ -92,6 +93,8 @@ class MemoryStore:
         self.released: set[str] = set()
         """Artifacts whose creation was pruned: they no longer need their bodies."""
         self.reservations: dict[str, tuple[str, int]] = {}
+        self.past_usage: list[tuple[RunRow, list[LedgerRow]]] = []
+        """Pruned runs with their model calls, for sums."""
         self.bodies: dict[str, KeptBody] = {}
         self._spool = Spool()
         self._by_key: list[RunIndex] = []
@@ -152,6 +155,9 @@ class MemoryStore:
         self.index(run.run_id).state = run
         if waits_for_worker(run):
             self._wakeups += self.queue.ask()
+
+    def artifacts_of(self, run_id: str) -> list[ArtifactRow]:
+        return [row for row in self.artifacts.values() if row.run_id == run_id]
 
     def spend(self, task_id: str, but_run: str) -> Spend:
         calls = [row for rows in self.ledger.values() for row in rows if row.task_id == task_id]
@@ -273,7 +279,7 @@ class MemoryStore:
         """Remove a folded prefix, keep its base and append the marker."""
         index = self.index(cut.run_id)
         cut.check(index.state, index.chain(cut.before - 1))
-        cut = cut.spare(row for row in self.artifacts.values() if row.run_id == cut.run_id)
+        cut = cut.spare(self.artifacts_of(cut.run_id))
         index.forget(cut.before - cut.first)
         index.base = KeptBase(cut.before, state, cut.rows.remains, cut.chain, cut.rows)
         index.state = replace(index.state, base_sequence=cut.before)

@@ -7,8 +7,8 @@ from typing import Any
 from batten.contract.envelope import decode
 from batten.contract.errors import BattenError
 from batten.journal.appending import first_hash
-from batten.journal.contract import Damage
 from batten.journal.memory.store import MemoryStore, RunIndex
+from batten.journal.removal import Damage
 from batten.journal.rows import Changes, FactContext, RunFold, fold
 
 _PAGE = 1024

@@ -12,11 +12,12 @@ from hashlib import sha256
 from typing import Protocol
 
 import apsw
-from msgspec import Struct
 
 from batten.contract.errors import Conflict, NotFound, StoreDamaged
 from batten.journal.bundles.container import ContainerWriter
-from batten.journal.sqlite.bodies import BodyFiles, sync
+from batten.journal.bundles.transfer import Backup
+from batten.journal.durable import sync
+from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.copying import copy_database, open_side_file
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.schema import open_immutable
@@ -29,15 +30,6 @@ _BESIDE = ("trust.json", "coordination.json", "retention.json", "memory", "keys"
 _AUDIT = "audit.db"
 _SINKS = "sinks.db"
 _KEY = "seal.key"
-
-
-class Backup(Struct, kw_only=True):
-    """What a backup has."""
-
-    bodies: int = 0
-    bytes: int = 0
-    damaged: list[str] = []
-    """Digests of bodies that are missing or damaged in the home."""
 
 
 class Place(Protocol):
@@ -57,11 +49,6 @@ class Place(Protocol):
 
 
 def back_up(home: str, target: str, *, with_key: bool) -> Backup:
-    """Copy a home to a new directory, or to a new `.tar.gz` file. Blocks.
-
-    Raises `Conflict` if the target exists, `NotFound` without a journal. An unfinished copy has
-    another name, so that it is not taken for a backup.
-    """
     source = os.path.join(home, "journal.db")
     if not os.path.exists(source):
         raise NotFound(f"there is no journal at {source}")

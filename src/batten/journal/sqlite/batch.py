@@ -18,13 +18,13 @@ from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts import TERMINAL, Fact
 from batten.contract.ids import Minter
 from batten.journal.appending import Clock, Prepared, RunState
+from batten.journal.budget import Spend
 from batten.journal.contract import (
     ArtifactRow,
     Body,
     LedgerRow,
     RequestRow,
     SessionRow,
-    Spend,
     Stored,
 )
 from batten.journal.leasing import gives_work, waits_for_worker
@@ -220,8 +220,8 @@ class Batch:
                 known.sessions[session_id] = session
         return known
 
-    def artifacts(self, run_id: str) -> list[ArtifactRow]:
-        """The artifacts of a run, after `flush`."""
+    def artifacts_of(self, run_id: str) -> list[ArtifactRow]:
+        self.flush()
         sql = f"SELECT {columns(ArtifactRow)} FROM artifacts WHERE run_id = ?"
         return [make(ArtifactRow, row) for row in self.db.execute(sql, (run_id,)).fetchall()]
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.journal.contract import Body
+from batten.journal.durable import sync
 from batten.journal.sqlite.faults import faults_typed
 
 INLINE_BYTES = 16 * 1024
@@ -157,15 +158,6 @@ class FileWriter:
         if self._path:
             os.unlink(self._path)
             self._path = ""
-
-
-def sync(path: str) -> None:
-    """Make a file, or the names in a folder, durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _listed(folder: str) -> list[str]:

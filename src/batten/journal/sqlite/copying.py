@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import apsw
 
-from batten.journal.sqlite.bodies import sync
+from batten.journal.durable import sync
 from batten.journal.sqlite.database import Database, connection, copy_pages, new_connection
 from batten.journal.sqlite.schema import open_for_reading
 

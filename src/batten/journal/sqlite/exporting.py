@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 
 import msgspec
@@ -26,6 +26,7 @@ from batten.journal.bundles.manifest import (
     sealed_member,
     state_member,
 )
+from batten.journal.bundles.transfer import SealedPart
 from batten.journal.contract import SessionRow
 from batten.journal.rows import Base
 from batten.journal.sqlite.bodies import BodyFiles
@@ -33,23 +34,13 @@ from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.reader import columns, make
 from batten.journal.sqlite.schema import open_for_reading
-from batten.redact.seal import SealKey
 
 _PAGE = 256
 _CHUNK = 1 << 20
 _PATIENCE_S = 10.0
 
 
-class SealedPart(Struct, frozen=True):
-    """The key that opens this home's sealed bodies, and the passphrase for the bundle."""
-
-    home_key: Callable[[], SealKey]
-    """Called only if there is something sealed."""
-    passphrase: str
-
-
 def export_session(home: str, session_id: str, file: Sink, sealed: SealedPart | None) -> Manifest:
-    """Write a session as of now. Without `sealed`, sealed bodies are left out."""
     with faults_typed(home):
         db = open_for_reading(os.path.join(home, "journal.db"), _PATIENCE_S)
     try:

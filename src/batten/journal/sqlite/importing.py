@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +17,7 @@ from batten.contract.errors import BadBundle, Conflict, StoreFull
 from batten.journal.appending import RunState
 from batten.journal.bundles.checking import Checked, Event, Opener, read_facts, walk
 from batten.journal.bundles.manifest import BundledRun, Manifest
+from batten.journal.bundles.transfer import Presence, Source
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
 from batten.journal.sqlite.batch import INSERT_BODY, INSERT_EVENT, Batch, insert_run
 from batten.journal.sqlite.bodies import FileWriter
@@ -32,27 +32,8 @@ _ROOM = 1.2
 """Indexes and the log take some room beside the content."""
 _LONGEST_S = 3600.0
 
-Presence = Literal["absent", "same", "longer"]
-"""Whether a session is in the store; `longer`: it has gone on since the bundle was written."""
-
-
-class Source(Struct, frozen=True):
-    """A bundle that was checked."""
-
-    path: str
-    limit: int
-    """The most bytes to unpack."""
-    checked: Checked
-    passphrase: str | None
-    """None to leave its sealed part alone."""
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.checked.manifest
-
 
 def presence(reader: Reader, manifest: Manifest) -> Presence:
-    """Raises `Conflict` if the store has other facts of the session."""
     session_id = manifest.session.session_id
     found = {
         run_id: (key, following, head)
@@ -82,11 +63,6 @@ def presence(reader: Reader, manifest: Manifest) -> Presence:
 
 
 def import_session(journal: SqliteJournal, source: Source, key: SealKey | None) -> None:
-    """Store a session with its ids, chain and bytes. Blocks; call it on a thread.
-
-    `key` seals again what the passphrase opens. Raises `Conflict`, with nothing stored, if an id of
-    the bundle is already used.
-    """
     _check_room(journal.home, source.manifest)
     storing = _Storing(journal, source, key)
     walk(source.path, source.limit, storing)

@@ -49,7 +49,7 @@ def remove(batch: Batch, cut: Cut, reason: str, state: bytes | None) -> Stored:
     where = (run.key, cut.before - 1)
     chain = batch.db.execute("SELECT chain FROM events WHERE run = ? AND sequence = ?", where).get
     cut.check(run, chain)
-    cut = cut.spare(batch.artifacts(cut.run_id))
+    cut = cut.spare(batch.artifacts_of(cut.run_id))
     batch.db.execute("DELETE FROM events WHERE run = ? AND sequence <= ?", where)
     batch.db.execute(
         "INSERT OR REPLACE INTO bases VALUES (?, ?, ?, ?, ?)",

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts.artifact import ArtifactKind
+from batten.journal.budget import Spend
 from batten.journal.contract import (
     ArtifactRow,
     IdKind,
@@ -16,7 +17,6 @@ from batten.journal.contract import (
     RequestRow,
     RunRow,
     SessionRow,
-    Spend,
     Stored,
 )
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters

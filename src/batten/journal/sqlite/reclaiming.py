@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
-
 from batten.contract.errors import StoreFull
+from batten.journal.removal import StoreSize
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.reader import Reader
@@ -38,25 +37,13 @@ _NEEDED = "SELECT 1 FROM artifacts WHERE artifacts.sha256 = ?1 AND released = 0"
 _KNOWN = f"SELECT EXISTS (SELECT 1 FROM bodies WHERE sha256 = ?1) OR EXISTS ({_NEEDED})"
 
 
-class Size(Struct, frozen=True):
-    """How much the store takes, without space that is free inside its file."""
-
-    database: int
-    bodies: int
-    """Of body files."""
-
-    @property
-    def total(self) -> int:
-        return self.database + self.bodies
-
-
-def size_of(reader: Reader) -> Size:
+def size_of(reader: Reader) -> StoreSize:
     [(pages, free, page)] = reader.all(
         "SELECT page_count, freelist_count, page_size"
         " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
     )
     [(bodies,)] = reader.all("SELECT coalesce(sum(size), 0) FROM bodies WHERE data IS NULL")
-    return Size((pages - free) * page, bodies)
+    return StoreSize((pages - free) * page, bodies)
 
 
 async def in_steps(write: Write, step: Step) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 from msgspec import Struct
 
 from batten.contract.errors import Conflict, NotFound
+from batten.journal.deletable import why_kept
+from batten.journal.removal import Extent, Removable
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.usage import KEEP_USAGE
-from batten.journal.workers import is_gone
 
 _RUN_TABLES = ("requests", "artifacts", "ledger", "reservations")
 _OF_SESSION = "SELECT key FROM runs WHERE session_id = ?"
@@ -40,41 +41,24 @@ _ALL = (
 )
 
 
-class Stretch(Struct, frozen=True):
-    """One thing to delete: a session with its runs, or a run without a session."""
-
-    name: str
-    is_session: bool
-    used_at: str
-    """When it was last used."""
-    workspace_path: str
-
-
 class _Held(Struct, frozen=True):
+    run_id: str
+    kind: str
+    ended_at: str | None
     worker_id: str
     lease_until: str
     lease_boot_ms: int
 
 
-class Extent(Struct, frozen=True):
-    """How much there is of a session."""
-
-    runs: int
-    bytes: int
-    """Of its facts and bodies, about; other sessions may share bodies."""
-    prompt: str
-    """The beginning of its first prompt."""
-
-
-def stretches(reader: Reader) -> list[Stretch]:
+def removables(reader: Reader) -> list[Removable]:
     """All sessions, most recently used first."""
     found = reader.all(_ALL)
-    return [Stretch(name, bool(is_session), at, path) for name, is_session, at, path in found]
+    return [Removable(name, bool(is_session), at, path) for name, is_session, at, path in found]
 
 
-def extent(reader: Reader, stretch: Stretch) -> Extent:
+def extent(reader: Reader, one: Removable) -> Extent:
     """Measure a session by the lengths of all its facts."""
-    keys, name = _keys(stretch.is_session), (stretch.name,)
+    keys, name = _keys(one.is_session), (one.name,)
     rows = reader.all(f"SELECT run_id, kind, prompt FROM runs WHERE key IN ({keys})", name)
     [(facts,)] = reader.all(
         f"SELECT coalesce(sum(length(body) + 64), 0) FROM events WHERE run IN ({keys})", name
@@ -107,35 +91,25 @@ def obstacle(
     `only_ended` also spares unfinished runs, and `prune` pinned artifacts too. `gone` are sessions
     to take for deleted.
     """
-    for run_id, kind, ended_at, *lease in fetch(
-        "SELECT run_id, kind, ended_at, worker_id, lease_until, lease_boot_ms FROM runs"
-        f" WHERE key IN ({_keys(is_session)})",
-        (name,),
-    ):
-        held = _Held(*lease)
-        if held.worker_id and ended_at is None and not is_gone(held):
-            what = "it" if kind == "session" else run_id  # a session's stream is no run to look at
-            return Conflict(
-                f"{name} is in use: {held.worker_id} holds {what}; end that process first",
-                code="session_held",
-            )
-        if (prune or only_ended) and kind != "session" and ended_at is None:
-            return Conflict(f"its run {run_id} is unfinished", code="run_unfinished")
+    keys = _keys(is_session)
+    runs = fetch(
+        f"SELECT {', '.join(_Held.__struct_fields__)} FROM runs WHERE key IN ({keys})", (name,)
+    )
+    pinned: list[tuple[str]] = []
     if prune:
         pinned = fetch(
             "SELECT artifact_id FROM artifacts WHERE pinned = 1 AND deleted_at IS NULL"
-            f" AND run_id IN (SELECT run_id FROM runs WHERE key IN ({_keys(is_session)})) LIMIT 1",
+            f" AND run_id IN (SELECT run_id FROM runs WHERE key IN ({keys})) LIMIT 1",
             (name,),
         )
-        for (artifact_id,) in pinned:
-            return Conflict(f"its artifact {artifact_id} is pinned", code="artifact_pinned")
-    for (fork,) in fetch("SELECT session_id FROM sessions WHERE forked_from = ?", (name,)):
-        if fork not in gone:
-            return Conflict(
-                f"session {fork} was forked from {name} and reads its facts; delete that one first",
-                code="session_forked",
-            )
-    return None
+    forks = fetch("SELECT session_id FROM sessions WHERE forked_from = ?", (name,))
+    return why_kept(
+        name,
+        [_Held(*row) for row in runs],
+        [artifact_id for (artifact_id,) in pinned],
+        [fork for (fork,) in forks if fork not in gone],
+        only_ended=prune or only_ended,
+    )
 
 
 def delete(

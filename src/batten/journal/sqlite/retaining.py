@@ -1,9 +1,8 @@
 """What a store holds beyond limits of age, count and size: runs and artifacts, oldest first."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
 
-from msgspec import Struct
-
+from batten.journal.removal import Bounds, OldArtifact
 from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.reclaiming import size_of
 
@@ -20,32 +19,7 @@ _OF_ENDED = (
 )
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
-    """How much to keep; what is None does not matter."""
-
-    since: str | None = None
-    """Nothing that ended or was made before this time."""
-    most: int | None = None
-    most_bytes: int | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self == Bounds()
-
-
-class OldArtifact(Struct, frozen=True):
-    artifact_id: str
-    run_id: str
-    size_bytes: int
-    is_deleted: bool
-    """A client has deleted it; its body is still there."""
-
-
-def old_runs(reader: Reader, bounds: Bounds) -> Iterator[str]:
-    """Ended runs to prune, oldest first, until what is left is within the bounds.
-
-    The caller prunes each before it asks for the next, or leaves it as it is.
-    """
+async def old_runs(reader: Reader, bounds: Bounds) -> AsyncGenerator[str, None]:
     excess = 0
     if bounds.most is not None:
         excess = _number(reader, f"SELECT count(*) {_RUNS}") - bounds.most
@@ -73,7 +47,6 @@ def _has_gone(reader: Reader, run_id: str) -> bool:
 
 
 def old_artifacts(reader: Reader, bounds: Bounds) -> list[OldArtifact]:
-    """Artifacts of ended runs whose bodies have to go, oldest first; pinned ones never."""
     [(count, size)] = reader.all(f"SELECT count(*), coalesce(sum(size_bytes), 0) {_ARTIFACTS}")
     excess = 0 if bounds.most is None else count - bounds.most
     too_many = 0 if bounds.most_bytes is None else size - bounds.most_bytes

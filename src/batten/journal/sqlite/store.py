@@ -11,16 +11,15 @@ from typing import Any, TypeVar, Unpack
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.facts.artifact import ArtifactKind
 from batten.contract.facts.run import RunKind
+from batten.journal.budget import Spend
 from batten.journal.contract import (
     ArtifactRow,
     Body,
-    Damage,
     IdKind,
     LedgerRow,
     RequestRow,
     RunRow,
     SessionRow,
-    Spend,
     Stored,
 )
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
@@ -28,6 +27,18 @@ from batten.journal.followers import FEED, PAGE, Followers, Wakeup, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.pruned import KeptBase
 from batten.journal.receipt import lost, wake
+from batten.journal.removal import (
+    Bounds,
+    Damage,
+    Extent,
+    Grouping,
+    OldArtifact,
+    OnRemoved,
+    Removable,
+    Removal,
+    RemovalLimits,
+    UsageSum,
+)
 from batten.journal.sqlite import pruning
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
@@ -297,6 +308,54 @@ class SqliteJournal(JournalHandle):
         from batten.journal.sqlite.reclaiming import collect
 
         return await collect(self.work, self._read(), self._files, grace_s)
+
+    async def delete_session(self, session_id: str, *, only_ended: bool = False) -> int:
+        from batten.journal.sqlite.upkeep import delete_session
+
+        return await delete_session(self, session_id, only_ended=only_ended)
+
+    async def remove_sessions(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+        from batten.journal.sqlite.upkeep import prune
+
+        return await prune(self, limits, on_removed)
+
+    async def plan_removal(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+        from batten.journal.sqlite.upkeep import plan
+
+        return plan(self._read(), limits, on_removed)
+
+    async def extent(self, one: Removable) -> Extent:
+        from batten.journal.sqlite.removing import extent
+
+        return extent(self._read(), one)
+
+    def old_runs(self, bounds: Bounds) -> AsyncGenerator[str, None]:
+        from batten.journal.sqlite.retaining import old_runs
+
+        return old_runs(self._read(), bounds)
+
+    async def old_artifacts(self, bounds: Bounds) -> list[OldArtifact]:
+        from batten.journal.sqlite.retaining import old_artifacts
+
+        return old_artifacts(self._read(), bounds)
+
+    async def drop_released(self, run_id: str, before_step: Callable[[], None]) -> None:
+        from batten.journal.sqlite.upkeep import drop_released
+
+        await drop_released(self, run_id, before_step)
+
+    async def compact(self, before_step: Callable[[], None]) -> None:
+        from batten.journal.sqlite.upkeep import compact
+
+        await compact(self, before_step)
+
+    async def usage(self, by: Grouping, since: str | None, until: str | None) -> list[UsageSum]:
+        from batten.journal.sqlite.usage import usage
+
+        return usage(self._read(), by, since, until)
+
+    async def file_bytes(self) -> int:
+        return os.stat(self._reader.path).st_size
 
     def work(self, job: Callable[[Batch], T]) -> Awaitable[T]:
         """Run a job of upkeep in the next transaction; it runs again if that one fails."""

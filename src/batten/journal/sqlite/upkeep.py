@@ -8,14 +8,15 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import apsw
-from msgspec import Struct
 
 from batten.contract.errors import Conflict, NotFound, StoreBusy, StoreFull
+from batten.journal.removal import OnRemoved, Removable, Removal, RemovalLimits, StoreSize
 from batten.journal.sqlite import reclaiming, removing
 from batten.journal.sqlite.ballast import BALLAST_BYTES, Ballast
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.faults import typed
 from batten.journal.sqlite.reader import Reader
+from batten.journal.sqlite.retaining import released_digests
 from batten.journal.sqlite.schema import connect
 from batten.journal.sqlite.store import SqliteJournal
 
@@ -67,37 +68,6 @@ def open_for_removing(home: str) -> Generator[SqliteJournal]:
         ballast.lay()
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """What to prune."""
-
-    used_before: str | None = None
-    """Sessions last used before this time."""
-    keep: int | None = None
-    """So many of the most recently used sessions stay in any case."""
-    max_bytes: int | None = None
-    """The oldest sessions, until the store is no larger."""
-    most: int | None = None
-    """No more sessions than these, the oldest, of those last used before a time."""
-    but: frozenset[str] = frozenset()
-    """Sessions that stay."""
-
-
-class Pruned(Struct, kw_only=True):
-    """The result of pruning."""
-
-    removed: list[removing.Stretch] = []
-    spared: list[tuple[removing.Stretch, str]] = []
-    """Sessions within the limits that stay, and why."""
-    young_bodies: int = 0
-    """Bodies that stay until the next time: they were written in the last minute."""
-    before: reclaiming.Size
-    after: reclaiming.Size
-
-
-Removed = Callable[[removing.Stretch, removing.Extent], None]
-"""Is told of each session that goes."""
-
-
 def settle(path: str) -> None:
     """Fold the log into the file, so that it shrinks now; a busy one shrinks with later writes."""
     db = connect(path, patience_s=0.0, writing=True)
@@ -121,19 +91,18 @@ def _writing(journal: SqliteJournal) -> reclaiming.Write:
     return lambda job: _work(journal, job)
 
 
-async def prune(journal: SqliteJournal, limits: Limits, removed: Removed) -> Pruned:
-    """Delete old sessions that have ended, and return their space to the disk."""
+async def prune(journal: SqliteJournal, limits: RemovalLimits, removed: OnRemoved) -> Removal:
     reader = journal.reader
     write = _writing(journal)
     await reclaiming.finish_removals(write)
-    result = Pruned(before=reclaiming.size_of(reader), after=reclaiming.size_of(reader))
+    result = Removal(before=reclaiming.size_of(reader), after=reclaiming.size_of(reader))
     pruning = _Pruning(journal, result, removed)
-    old, rest = split(removing.stretches(reader), limits)
+    old, rest = limits.split(removing.removables(reader))
     await pruning.remove(old)
-    for stretch in rest:
+    for one in rest:
         if limits.max_bytes is None or reclaiming.size_of(reader).total <= limits.max_bytes:
             break
-        await pruning.remove([stretch])
+        await pruning.remove([one])
     settle(reader.path)  # the next steps find room in the log
     await journal.collect_bodies()
     await reclaiming.shrink(write)
@@ -142,116 +111,112 @@ async def prune(journal: SqliteJournal, limits: Limits, removed: Removed) -> Pru
     return result
 
 
-def plan(reader: Reader, limits: Limits, removed: Removed) -> Pruned:
-    """The same without changing anything; sizes are estimates."""
+def plan(reader: Reader, limits: RemovalLimits, removed: OnRemoved) -> Removal:
     before = reclaiming.size_of(reader)
-    result, left = Pruned(before=before, after=before), before.total
-    old, rest = split(removing.stretches(reader), limits)
+    result, left = Removal(before=before, after=before), before.total
+    old, rest = limits.split(removing.removables(reader))
 
-    def take(stretch: removing.Stretch) -> None:
+    def take(one: Removable) -> None:
         nonlocal left
         gone = frozenset(one.name for one in result.removed)
         problem = removing.obstacle(
             lambda sql, bindings: reader.all(sql, bindings),
-            stretch.name,
-            is_session=stretch.is_session,
+            one.name,
+            is_session=one.is_session,
             prune=True,
             gone=gone,
         )
         if problem is not None:
-            result.spared.append((stretch, str(problem)))
+            result.spared.append((one, str(problem)))
             return
-        size = removing.extent(reader, stretch)
+        size = removing.extent(reader, one)
         left -= size.bytes
-        result.removed.append(stretch)
-        removed(stretch, size)
+        result.removed.append(one)
+        removed(one, size)
 
-    for stretch in old:
-        take(stretch)
-    for stretch in rest:
+    for one in old:
+        take(one)
+    for one in rest:
         if limits.max_bytes is None or left <= limits.max_bytes:
             break
-        take(stretch)
-    result.after = reclaiming.Size(max(0, left), 0)
+        take(one)
+    result.after = StoreSize(max(0, left), 0)
     return result
 
 
-def split(
-    known: list[removing.Stretch], limits: Limits
-) -> tuple[list[removing.Stretch], list[removing.Stretch]]:
-    """The sessions to remove, newest first; and those that may follow, oldest first."""
-    begin = limits.keep or 0
-    if limits.used_before is not None:
-        old = [
-            one
-            for one in known[begin:]
-            if one.used_at < limits.used_before and one.name not in limits.but
-        ]
-        if limits.most is not None:
-            old = old[-limits.most :]
-    else:
-        old = known[begin:] if limits.keep is not None and limits.max_bytes is None else []
-    names = {one.name for one in old}
-    rest = [one for one in known[begin:] if one.name not in names]
-    return old, rest[::-1]
-
-
 class _Pruning:
-    def __init__(self, journal: SqliteJournal, result: Pruned, removed: Removed) -> None:
+    def __init__(self, journal: SqliteJournal, result: Removal, removed: OnRemoved) -> None:
         self._journal = journal
         self._write = _writing(journal)
         self._result = result
         self._removed = removed
 
-    async def remove(self, old: list[removing.Stretch]) -> None:
+    async def remove(self, old: list[Removable]) -> None:
         """Remove these; a session whose forks are among them, after the forks."""
         digests: list[str] = []
         while old:
-            again: list[tuple[removing.Stretch, str]] = []
-            for stretch in old:
+            again: list[tuple[Removable, str]] = []
+            for one in old:
                 try:
-                    digests += await self._delete(stretch)
+                    digests += await self._delete(one)
                 except Conflict as problem:
                     if problem.code == "session_forked":
-                        again.append((stretch, str(problem)))
+                        again.append((one, str(problem)))
                     else:
-                        self._result.spared.append((stretch, str(problem)))
+                        self._result.spared.append((one, str(problem)))
                 except NotFound:
                     continue  # deleted by another meanwhile
             if len(again) == len(old):
                 self._result.spared += again
                 break
-            old = [stretch for stretch, _ in again]
+            old = [one for one, _ in again]
         await reclaiming.finish_removals(self._write)
         young = await reclaiming.drop_bodies(self._write, self._journal.files, digests)
         self._result.young_bodies += young
 
-    async def _delete(self, stretch: removing.Stretch) -> list[str]:
+    async def _delete(self, one: Removable) -> list[str]:
         journal = self._journal
-        size = removing.extent(journal.reader, stretch)
+        size = removing.extent(journal.reader, one)
         digests = await _work(
             journal,
             lambda batch: removing.delete(
                 batch,
-                stretch.name,
-                is_session=stretch.is_session,
+                one.name,
+                is_session=one.is_session,
                 prune=True,
-                used_at=stretch.used_at,
+                used_at=one.used_at,
             ),
         )
-        self._result.removed.append(stretch)
-        self._removed(stretch, size)
+        self._result.removed.append(one)
+        self._removed(one, size)
         return digests
+
+
+async def drop_released(
+    journal: SqliteJournal, run_id: str, before_step: Callable[[], None]
+) -> None:
+    digests = released_digests(journal.reader, run_id)
+    await reclaiming.drop_bodies(_stepwise(journal, before_step), journal.files, digests)
+
+
+async def compact(journal: SqliteJournal, before_step: Callable[[], None]) -> None:
+    settle(journal.reader.path)
+    await journal.collect_bodies()
+    await reclaiming.shrink(_stepwise(journal, before_step))
+    settle(journal.reader.path)
+
+
+def _stepwise(journal: SqliteJournal, before_step: Callable[[], None]) -> reclaiming.Write:
+    async def write(job: Callable[[Batch], int]) -> int:
+        before_step()
+        return await journal.work(job)
+
+    return write
 
 
 async def delete_session(
     journal: SqliteJournal, session_id: str, *, only_ended: bool = False
 ) -> int:
-    """Delete a session and return its space. Returns how many bodies are too young to go yet.
-
-    Raises `Conflict` while a living process holds it, or if another session continues it; with
-    `only_ended`, also while a run has not ended.
-    """
     write = _writing(journal)
     digests = await _work(
         journal,

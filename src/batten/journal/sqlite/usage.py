@@ -1,31 +1,9 @@
 """Sums of runs, tokens and cost, from the rows and the ledger: no fact is read."""
 
-from typing import Literal
-
 import msgspec
-from msgspec import Struct
 
+from batten.journal.removal import Grouping, UsageSum
 from batten.journal.sqlite.reader import Reader
-
-Grouping = Literal["all", "day", "local_day", "model", "workspace"]
-
-
-class Usage(Struct, frozen=True, kw_only=True):
-    """The usage of one group of runs."""
-
-    name: str = ""
-    """The day, model or workspace; empty for all."""
-    runs: int = 0
-    calls: int = 0
-    """Calls of models."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cost_micros_usd: int = 0
-    cost_unknown: bool = False
-    """Whether the price of a call is unknown: the cost is at least this."""
-
 
 _MODEL = "CASE WHEN model = '' THEN '' ELSE provider || '/' || model END"
 _NAMES: dict[Grouping, str] = {
@@ -66,7 +44,7 @@ KEEP_USAGE = (
 """Adds the usage of the run with this key to that of pruned sessions."""
 
 
-def usage(reader: Reader, by: Grouping, since: str | None, until: str | None) -> list[Usage]:
+def usage(reader: Reader, by: Grouping, since: str | None, until: str | None) -> list[UsageSum]:
     """The usage of runs created from `since` until before `until`, in order of name.
 
     A run counts for the day it was created, and for the model of its first call. Pruned sessions
@@ -79,6 +57,6 @@ def usage(reader: Reader, by: Grouping, since: str | None, until: str | None) ->
         f" UNION ALL SELECT * FROM past_usage WHERE {past}) GROUP BY name ORDER BY name",
         (since, until),
     )
-    fields = Usage.__struct_fields__
+    fields = UsageSum.__struct_fields__
     named = [dict(zip(fields, row, strict=True)) for row in found]
-    return msgspec.convert(named, list[Usage], strict=False)
+    return msgspec.convert(named, list[UsageSum], strict=False)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from batten.contract.errors import BattenError, NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.appending import first_hash
-from batten.journal.contract import Damage
+from batten.journal.removal import Damage
 from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.doorbell import Doorbell

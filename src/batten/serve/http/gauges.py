@@ -1,13 +1,11 @@
 """Metrics of the service beside those of its requests: queue, workers, store, retention."""
 
-import os
 from collections.abc import Mapping
 
 from batten.control.retention import Retention
 from batten.control.statistics import Load, load_of
 from batten.control.supervisor import Supervisor
 from batten.journal.contract import Journal
-from batten.journal.sqlite import SqliteJournal
 from batten.serve.http.metrics import Labels, Metrics, Number
 
 
@@ -19,6 +17,7 @@ class Gauges:
         self._supervisor = supervisor
         self._retention = retention
         self._load: Load | None = None
+        self._events = self._bytes = 0
 
     def add_to(self, metrics: Metrics) -> None:
         metrics.before(self._look)
@@ -52,20 +51,10 @@ class Gauges:
             "Runs and artifacts that retention has removed.",
             self._removed,
         )
-        if isinstance(self._journal, SqliteJournal):
-            self._add_store(metrics, self._journal)
-
-    def _add_store(self, metrics: Metrics, journal: SqliteJournal) -> None:
-        def events() -> int:
-            [(last,)] = journal.reader.all("SELECT coalesce(max(position), 0) FROM events")
-            return int(last)
-
-        metrics.counter_of("batten_events_total", "Events appended to this store, ever.", events)
-        metrics.gauge(
-            "batten_journal_bytes",
-            "Size of the journal's file.",
-            lambda: os.stat(journal.reader.path).st_size,
+        metrics.counter_of(
+            "batten_events_total", "Events appended to this store, ever.", lambda: self._events
         )
+        metrics.gauge("batten_journal_bytes", "Size of the journal's file.", lambda: self._bytes)
 
     @property
     def _now(self) -> Load:
@@ -74,6 +63,8 @@ class Gauges:
 
     async def _look(self) -> None:
         self._load = await load_of(self._journal)
+        self._events = await self._journal.position()
+        self._bytes = await self._journal.file_bytes()
 
     def _runs(self) -> Mapping[Labels, Number]:
         return {(("status", name),): count for name, count in self._now.statuses.items()}

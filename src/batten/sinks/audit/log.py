@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from batten.contract.envelope import timestamp
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.ids import from_uuid, is_ulid, to_uuid
-from batten.journal.contract import Damage
+from batten.journal.removal import Damage
 from batten.journal.sqlite.anchor import Anchor, move_anchor, read_anchor
 from batten.journal.sqlite.database import Database, connection
 from batten.journal.sqlite.faults import side_faults
