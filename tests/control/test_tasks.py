@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
@@ -197,6 +198,20 @@ async def test_settings_files_are_read_again_only_when_they_change(tmp_path: Pat
     (place.workspace / ".batten/settings.toml").write_text("model = 7\n")
     with pytest.raises(CallerError):
         layers.of(where)
+    place.opener.close()
+
+
+async def test_managed_settings_that_an_environment_names_are_read_again_too(
+    tmp_path: Path,
+) -> None:
+    managed = tmp_path / "managed.json"
+    place = Place(tmp_path, bare=False)
+    environ = {**place.base.environ, "BATTEN_MANAGED_SETTINGS": str(managed)}
+    layers = LayersOfWorkspaces(replace(place.base, environ=environ), place.opener.home)
+    where = str(place.workspace)
+    for model in ("openai/one", "openai/other"):
+        managed.write_text(f'{{"model": "{model}"}}')
+        assert layers.of(where).model == model
     place.opener.close()
 
 

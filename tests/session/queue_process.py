@@ -6,12 +6,23 @@ from pathlib import Path
 
 import msgspec
 
-from batten.journal.contract import RunRow
+from batten.contract.envelope import timestamp
+from batten.journal.contract import Journal, RunRow
 from batten.session.session import Session, find_session
 from batten.session.stored_settings import settings_of
-from batten.session.worker import claimable, execute, parking
+from batten.session.worker import execute, parking
 from batten.settings.contract import Settings
 from tests.agent.stage import Stage
+
+
+async def claimable(journal: Journal) -> list[RunRow]:
+    """Queued runs, and those parked at a question whose deadline has passed, oldest first."""
+    rows = {row.run_id: row for row in await journal.queued()}
+    for request in await journal.pending_requests(due_by=timestamp()):
+        row = await journal.run(request.run_id)
+        if row is not None and not row.worker_id:
+            rows[row.run_id] = row
+    return sorted(rows.values(), key=lambda row: (row.created_at, row.run_id))
 
 
 async def queue(stage: Stage, *flags: str) -> str:

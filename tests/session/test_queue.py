@@ -12,7 +12,6 @@ import pytest
 from batten.contract.envelope import decode
 from batten.contract.errors import Conflict
 from batten.journal.contract import RequestRow, RunRow
-from batten.session.worker import claimable
 from tests.agent.stage import Stage, bash, call, say
 from tests.contract.order import check_order
 
@@ -152,5 +151,5 @@ async def test_runs_of_a_session_are_claimed_in_their_order(stage: Stage) -> Non
             await session.claim(row)
         with pytest.raises(Conflict, match="waits for a worker"):
             await session.prompt("third")
-        assert len(await claimable(session.deps.journal)) == 2
+        assert len(await queue_process.claimable(session.deps.journal)) == 2
     assert process(stage, "work") == ["completed", "completed"]

@@ -12,31 +12,11 @@ from batten.agent.deps import RunDeps
 from batten.agent.execution import Ended, Execution
 from batten.agent.halt import Parked
 from batten.agent.settings import RunSettings
-from batten.contract.envelope import timestamp
-from batten.journal.contract import Journal, Lease, RunRow
+from batten.journal.contract import Lease, RunRow
 from batten.session.requests import JournalRequests
 from batten.session.session import Session
 
 _PAGE = 256
-
-
-async def claimable(journal: Journal) -> list[RunRow]:
-    """Runs that a worker can claim, oldest first.
-
-    These are queued runs, and runs parked at a question whose deadline has passed: executing one
-    of those closes the question as timed out.
-    """
-    rows: dict[str, RunRow] = {}
-    after: str | None = None
-    while page := await journal.runs(status="queued", after=after, limit=_PAGE):
-        free = (row for row in page if not row.worker_id and row.kind != "coordination")
-        rows |= {row.run_id: row for row in free}
-        after = page[-1].run_id
-    for request in await journal.pending_requests(due_by=timestamp()):
-        row = await journal.run(request.run_id)
-        if row is not None and not row.worker_id:
-            rows[row.run_id] = row
-    return sorted(rows.values(), key=lambda row: (row.created_at, row.run_id))
 
 
 def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:

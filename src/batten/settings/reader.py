@@ -72,4 +72,4 @@ def layer_files(workspace: str, home: str, environ: Mapping[str, str]) -> list[s
     stems = [MANAGED, os.path.join(config_folder(environ), "settings")]
     stems += [os.path.join(workspace, FOLDER, stem) for stem in STEMS.values()]
     files = [stem + kind for stem in stems for kind in KINDS]
-    return [*files, environ.get("BATTENMANAGED_SETTINGS", ""), book_of(home)]
+    return [*files, environ.get("BATTEN_MANAGED_SETTINGS", ""), book_of(home)]
