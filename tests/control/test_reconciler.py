@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.control.reconciler import Reconciler
 from batten.journal.contract import RunRow
 from batten.journal.sqlite.schema import connect
+from batten.journal.workers import this_worker
 from tests.control.given import Place, called, said
 from tests.journal.given import QUEUED, new_run
 
@@ -45,6 +47,13 @@ def reconciler(place: Place, hung: list[str]) -> Reconciler:
     return Reconciler(place.tasks, hung.append)
 
 
+def dead_worker() -> str:
+    """The id of a worker on this machine whose process has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return this_worker().replace(f"-{os.getpid()}-", f"-{process.pid}-")
+
+
 async def lost(place: Place, row: RunRow, *facts: f.Fact, worker: str = "worker-gone-1-1") -> None:
     """Let a worker elsewhere begin the run and never be heard of again."""
     lease = await place.journal.claim(row.run_id, worker, -1)
@@ -71,6 +80,20 @@ async def test_a_lost_run_is_queued_again_and_goes_on(
     first, again = (one for one in facts if isinstance(one, f.RunQueued))
     assert again == first
     assert again.by == "somebody"
+
+
+async def test_after_a_gap_a_living_worker_may_renew_its_lease_first(
+    place: Place, reconciler: Reconciler, hung: list[str]
+) -> None:
+    row = await place.started(place.model([said("Done.")]))
+    await lost(place, row)  # a worker elsewhere, whose lease has run out
+    dead = await place.started(place.model([said("Done.")]))
+    await lost(place, dead, worker=dead_worker())
+    reconciler.forgive()
+    assert await reconciler.reconcile() == 1
+    assert hung == []
+    [held] = await place.journal.held(surface="hecate")
+    assert held.run_id == row.run_id
 
 
 async def test_a_lost_run_is_found_behind_any_number_of_abandoned_ones_of_terminals(

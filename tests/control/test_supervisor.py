@@ -33,11 +33,26 @@ class Watched:
                 memory_mib=int(options.get("memory_mib", 0)),
             ),
             self._one_ended,
+            self._hear,
         )
+        self.heard = 0
+        self._heard = asyncio.Event()
 
     def _one_ended(self) -> None:
         self.ended += 1
         self._lost.set()
+
+    def _hear(self, beats: bytes) -> None:
+        self.heard += len(beats)
+        self._heard.set()
+
+    async def hears_after(self, count: int) -> None:
+        """Until the workers have sent more than what they had sent before, and something new."""
+        async with asyncio.timeout(_PATIENCE_S):
+            for _ in range(20):
+                self._heard.clear()
+                await self._heard.wait()
+        assert self.heard > count
 
     async def one_ends(self) -> None:
         async with asyncio.timeout(_PATIENCE_S):
@@ -54,6 +69,11 @@ class Watched:
             assert time.monotonic() < patience
             time.sleep(0.01)
         return pids
+
+
+def _pause_this_process() -> None:
+    """As in a paused container: nothing of this process runs, its workers send what fits."""
+    time.sleep(1.5)
 
 
 @asynccontextmanager
@@ -91,6 +111,19 @@ async def test_a_worker_that_says_nothing_is_killed_and_replaced() -> None:
         assert not _lives(first)
         (second,) = await made.runs()
         assert second != first
+
+
+async def test_a_supervisor_that_was_stopped_itself_kills_no_healthy_worker() -> None:
+    async with watched(_BEATS, count=2, hung_s=0.5) as made:
+        before = await made.runs(2)
+        heard = made.heard
+        _pause_this_process()
+        worker_ids = [this_worker().replace(f"-{os.getpid()}-", f"-{pid}-") for pid in before]
+        for worker_id in worker_ids:
+            made.supervisor.kill_worker(worker_id)
+        await made.hears_after(heard)
+        assert made.supervisor.pids == before
+        assert made.ended == 0
 
 
 async def test_a_worker_that_grows_is_asked_to_leave_and_replaced() -> None:

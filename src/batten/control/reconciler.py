@@ -1,13 +1,16 @@
 """Puts lost runs of the service back into the queue, and closes questions nobody answered.
 
 A run is lost when its worker's process is dead, or when its lease has run out. Only runs of the
-service are queued again: those of a terminal belong to whoever sits there.
+service are queued again: those of a terminal belong to its user.
+
+A machine that sleeps, or a container that is paused, lets leases run out and stops this process
+too. After such a gap living workers first get the time to renew their leases.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
-from contextlib import suppress
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, JournalError
@@ -15,12 +18,16 @@ from batten.control.approvals import find_approval, time_out
 from batten.control.specification import SURFACE
 from batten.control.tasks import Tasks
 from batten.journal.contract import RequestRow, RunRow
-from batten.journal.workers import has_exited, is_gone
+from batten.journal.workers import boot_ms, has_exited, is_gone, lease_seconds
 from batten.session.takeover import end_abandoned, queue_again
 
 _log = logging.getLogger("batten.workers")
 _SWEEPING_S = 3600.0
 _USUAL_PAUSE_S = 2.0
+_GAP_S = 3.0
+"""A pause that takes so much longer was no pause of ours."""
+_RENEWALS = 3
+"""Leases are renewed so many times before they run out."""
 
 
 class Sweeper:
@@ -62,6 +69,8 @@ class Reconciler:
         self._journal = tasks.journal
         self._hung = hung
         self._look = asyncio.Event()
+        self._looks_to_wait = 0
+        """Until leases count again, after a gap."""
 
     def look(self) -> None:
         """A worker has ended: look at once."""
@@ -75,16 +84,26 @@ class Reconciler:
                 await self.reconcile()
             except JournalError as error:
                 _log.warning("lost runs cannot be looked for: %s", error)
-            with suppress(TimeoutError):
+            began = boot_ms()
+            try:
                 async with asyncio.timeout(_USUAL_PAUSE_S):
                     await self._look.wait()
+            except TimeoutError:
+                self._looks_to_wait = max(0, self._looks_to_wait - 1)
+            if boot_ms() - began > (_USUAL_PAUSE_S + _GAP_S) * 1000:
+                self.forgive()
+
+    def forgive(self) -> None:
+        """Time has passed without us: let a renewal of every lease pass before one counts."""
+        renewal_s = lease_seconds(self._tasks.base.environ) / _RENEWALS
+        self._looks_to_wait = 1 + math.ceil(renewal_s / _USUAL_PAUSE_S)
 
     async def reconcile(self) -> int:
         """Queue lost runs again and close overdue questions; returns how many."""
         done = 0
         # Runs of terminals may be abandoned in any number: they are no concern of ours.
         for row in await self._journal.held(surface=SURFACE):
-            if is_gone(row):
+            if has_exited(row) or (not self._looks_to_wait and is_gone(row)):
                 done += await self._requeue(row)
         for request in await self._journal.pending_requests(due_by=timestamp()):
             done += await self._time_out(request)

@@ -47,22 +47,29 @@ class _Worker:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.heard_at = time.monotonic()
+        self.silent_s = 0.0
+        """Since its last byte, as our own loop has counted: while this process is stopped, or the
+        machine sleeps, time passes that does not count.
+        """
 
     async def watch(self, staff: Staff, heard: Callable[[bytes], None]) -> None:
         """Until it has ended, or has to: kill it if it hangs, ask it to leave if it grows."""
         said = self.process.stdout
         assert said is not None
+        beat_s = min(BEAT_S, staff.hung_s / 2)
         while True:
             try:
-                async with asyncio.timeout(staff.hung_s):
+                async with asyncio.timeout(beat_s):
                     beats = await said.read(4096)
             except TimeoutError:
-                self.kill(f"it hangs: it said nothing for {staff.hung_s:g} s")
-                return
+                self.silent_s += beat_s
+                if self.silent_s >= staff.hung_s:
+                    self.kill(f"it hangs: it said nothing for {staff.hung_s:g} s")
+                    return
+                continue
             if not beats:
                 return
-            self.heard_at = time.monotonic()
+            self.silent_s = 0.0
             heard(beats)
             needed_mib = _memory_mib(self.process.pid)
             if staff.memory_mib and needed_mib > staff.memory_mib:
@@ -155,7 +162,7 @@ class Supervisor:
     def kill_worker(self, worker_id: str) -> None:
         """Kill a worker that has let a lease run out, if it is one of ours and says nothing."""
         worker = self._workers.get(process_of(worker_id) or 0)
-        if worker is not None and time.monotonic() - worker.heard_at > SILENT_S:
+        if worker is not None and worker.silent_s > SILENT_S:
             worker.kill("it hangs: it let the lease of a run expire")
 
     async def _end_all(self) -> None:
