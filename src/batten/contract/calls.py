@@ -1,0 +1,362 @@
+"""One reading of a run's tool calls: facts in, values out. Pure, incremental, for every surface.
+
+A call is proposed by the model, decided on, perhaps asked about, executed once or, if a client
+retries it, several times, and it ends. The rules of that life are here and nowhere else:
+
+- A retraction voids the calls of the answer it takes back.
+- Arguments are the proposed ones until a hook changes them in the question about the call; those
+  that it runs with are named by `tool.invoked`, or are the proposed ones.
+- A denial is an end. A retry opens an ended call again, if it is still known.
+- An id that is proposed again names a new call. What is open when the run ends is cut off.
+
+Facts out of order, or about calls whose proposal was pruned, make a call with what they say; none
+is an error. A protocol is a table over these values.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from batten.contract import facts as f
+from batten.contract.facts.approval import Decision
+from batten.contract.facts.policy import Verdict
+from batten.contract.outcomes import RunEnd, ending_of
+
+CallStatus = Literal[
+    "completed", "failed", "cancelled", "timed_out", "denied", "retracted", "cut_off"
+]
+"""`cut_off`: the run ended first, or another call took its id."""
+
+
+class CallEnd(Struct, frozen=True):
+    """How a call ended, or one attempt at it."""
+
+    status: CallStatus
+    summary: str = ""
+    """One line for people; the reason of a call that did not run."""
+    text: str = ""
+    """The result as the model receives it."""
+    code: str = ""
+    """The kind of a failure: `outcome_unknown` if its worker was lost."""
+    error: str = ""
+    has_tool_error: bool = False
+    """It completed, and a tool server's answer is an error."""
+    duration_ms: int = 0
+    by: str = ""
+    """The author of a denial."""
+
+    @property
+    def is_error(self) -> bool:
+        return self.has_tool_error or self.status != "completed"
+
+    @property
+    def is_by_answer(self) -> bool:
+        """Whether an answer to a question denied it, and not a rule, a hook or a mode."""
+        return self.by.startswith("resolver:")
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A tool call as its facts tell it so far."""
+
+    id: str
+    name: str
+    """The tool as the model named it."""
+    tool: str
+    """The tool that the name stands for, as soon as a fact says so."""
+    proposed: dict[str, Any] | None = None
+    """The model's arguments; None if its proposal is not known."""
+    changed: dict[str, Any] | None = None
+    """The arguments that a hook or an answer gave it instead."""
+    is_unreadable: bool = False
+    """The model's arguments are not a JSON object."""
+    turn_index: int = 0
+    sequence: int = -1
+    """The place of its proposal."""
+    verdict: Verdict | Literal[""] = ""
+    decided_by: str = ""
+    """The author of the verdict: a rule, mode, hook, grant or resolver."""
+    approval_id: str = ""
+    answer: Decision | Literal["timed_out", ""] = ""
+    """The answer to its approval."""
+    attempt: int = 0
+    """How often it was executed, this time included; 0 before the first."""
+    began_at: str = ""
+    """When the last attempt began."""
+    end: CallEnd | None = None
+    """None while it is open."""
+
+    @property
+    def input(self) -> dict[str, Any] | None:
+        """The arguments it runs with, as far as they are known."""
+        return self.proposed if self.changed is None else self.changed
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The same; empty if they are not known, or are not an object."""
+        shown = {} if self.is_unreadable else self.proposed
+        return (shown if self.changed is None else self.changed) or {}
+
+
+class Turn(Struct, frozen=True):
+    """A model call: its answer as far as it is complete."""
+
+    index: int
+    began_at: str = ""
+    texts: tuple[str, ...] = ()
+    """The whole text of each block, if the fold collects them."""
+    calls: tuple[Call, ...] = ()
+    """The calls that it proposes, in order, as they were proposed."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class CallProposed(Struct, frozen=True):
+    call: Call
+    replaced: Call | None = None
+    """An open call of the same id, which ends with this."""
+
+
+class CallChanged(Struct, frozen=True):
+    """It was decided on, asked about or answered."""
+
+    call: Call
+
+
+class CallStarted(Struct, frozen=True):
+    """An attempt began: from here on it may have an effect."""
+
+    call: Call
+
+
+class CallEnded(Struct, frozen=True):
+    call: Call
+    end: CallEnd
+
+
+class AnswerRetracted(Struct, frozen=True):
+    """The answer of the turn is void, and its calls ended without a verdict."""
+
+    reason: str
+    calls: tuple[Call, ...]
+
+
+class TurnAnswered(Struct, frozen=True):
+    """The model's message is whole; its calls come next."""
+
+    turn: Turn
+    message: f.AssistantMessageComplete
+
+
+class RunEnded(Struct, frozen=True):
+    """The run is over."""
+
+    end: RunEnd
+    calls: tuple[Call, ...]
+    """The calls that it cut off."""
+    duration_ms: int | UnsetType = UNSET
+
+
+Change = (
+    CallProposed | CallChanged | CallStarted | CallEnded | AnswerRetracted | TurnAnswered | RunEnded
+)
+
+_NO_TURN = Turn(0)
+
+
+class CallFold:
+    """The calls of a run, or of a session's runs one after the other. Take every fact in order."""
+
+    def __init__(self, kept: int = 0, *, texts: bool = False) -> None:
+        """`kept`: ended calls that stay known, the latest ones. `texts`: collect those of turns."""
+        self._most = kept
+        self._has_texts = texts
+        self._open: dict[str, Call] = {}
+        self._ended: dict[str, Call] = {}
+        self._asked: dict[str, str] = {}
+        """The call of each approval that has no answer."""
+        self.turn = _NO_TURN
+        """The present turn."""
+
+    @property
+    def open(self) -> Mapping[str, Call]:
+        """Calls that have not ended, by id, in the order of their proposals."""
+        return self._open
+
+    def get(self, call_id: str) -> Call | None:
+        """A call that is open, or that ended and is kept."""
+        return self._open.get(call_id) or self._ended.get(call_id)
+
+    def call_of_approval(self, approval_id: str) -> str:
+        """The id of the call that an open approval is about; empty if there is none."""
+        return self._asked.get(approval_id, "")
+
+    def take(self, fact: f.Fact, at: str = "", sequence: int = -1) -> Change | None:
+        """What a fact changes; None if it is about no call. `at` and `sequence` are its place."""
+        taker = self._TAKERS.get(type(fact))
+        return None if taker is None else taker(self, fact, at, sequence)
+
+    def _put(self, call: Call) -> Call:
+        self._open[call.id] = call
+        return call
+
+    def _opened(self, call_id: str, name: str) -> Call:
+        """The open call: an ended one is open again, an unknown one is made."""
+        call = self._open.get(call_id)
+        if call is not None:
+            return call
+        ended = self._ended.pop(call_id, None)
+        if ended is None:
+            return Call(id=call_id, name=name, tool=name, turn_index=self.turn.index)
+        return replace(ended, verdict="", decided_by="", approval_id="", answer="", end=None)
+
+    def _close(self, call: Call, end: CallEnd, tool: str = "") -> Call:
+        call = replace(call, tool=tool or call.tool, end=end)
+        self._open.pop(call.id, None)
+        if self._most:
+            self._ended.pop(call.id, None)
+            if len(self._ended) >= self._most:
+                del self._ended[next(iter(self._ended))]
+            self._ended[call.id] = call
+        return call
+
+    def _proposed(self, fact: f.AssistantToolCallProposed, at: str, sequence: int) -> CallProposed:
+        call_id = fact.tool_call_id
+        replaced = self._open.pop(call_id, None)
+        if replaced is not None:
+            replaced = replace(replaced, end=_CUT_OFF)
+        self._ended.pop(call_id, None)
+        call = Call(
+            id=call_id,
+            name=fact.tool_name,
+            tool=fact.tool_name,
+            proposed=fact.input,
+            is_unreadable=fact.unreadable is True,
+            turn_index=fact.turn_index,
+            sequence=sequence,
+        )
+        self.turn = replace(self.turn, calls=(*self.turn.calls, call))
+        return CallProposed(self._put(call), replaced)
+
+    def _decided(self, fact: f.PolicyToolDecided, at: str, sequence: int) -> CallChanged:
+        call = self._opened(fact.tool_call_id, fact.tool_name)
+        call = replace(call, tool=fact.tool_name, verdict=fact.verdict, decided_by=fact.decided_by)
+        return CallChanged(self._put(call))
+
+    def _approval(self, fact: f.ApprovalRequested, at: str, sequence: int) -> CallChanged:
+        call = self._opened(fact.tool_call_id, fact.kind)
+        changed = call.changed if fact.input is UNSET else fact.input
+        self._asked[fact.approval_id] = call.id
+        call = replace(call, approval_id=fact.approval_id, answer="", changed=changed)
+        return CallChanged(self._put(call))
+
+    def _answer(
+        self, fact: f.ApprovalResolved | f.ApprovalTimedOut, at: str, sequence: int
+    ) -> CallChanged | None:
+        call = self._open.get(self._asked.pop(fact.approval_id, ""))
+        if call is None:
+            return None
+        answer = fact.decision if isinstance(fact, f.ApprovalResolved) else "timed_out"
+        return CallChanged(self._put(replace(call, answer=answer)))
+
+    def _started(self, fact: f.ToolInvoked, at: str, sequence: int) -> CallStarted:
+        call = self._opened(fact.tool_call_id, fact.tool_name)
+        call = replace(
+            call,
+            tool=fact.tool_name,
+            changed=None if fact.input is UNSET else fact.input,
+            attempt=1 if fact.attempt is UNSET else fact.attempt,
+            began_at=at,
+        )
+        return CallStarted(self._put(call))
+
+    def _finished(self, fact: f.ToolEnded, at: str, sequence: int) -> CallEnded:
+        end = end_of(fact)
+        call = self._opened(fact.tool_call_id, fact.tool_name)
+        return CallEnded(self._close(call, end, fact.tool_name), end)
+
+    def _blocked(self, fact: f.PolicyToolBlocked, at: str, sequence: int) -> CallEnded:
+        by = fact.policy_id if isinstance(fact.policy_id, str) else ""
+        text = fact.reason if fact.output is UNSET else fact.output
+        end = CallEnd("denied", fact.reason, text, by=by)
+        call = self._opened(fact.tool_call_id, fact.tool_name)
+        return CallEnded(self._close(call, end, fact.tool_name), end)
+
+    def _retracted(self, fact: f.AssistantRetracted, at: str, sequence: int) -> AnswerRetracted:
+        proposed = (call.id for call in self.turn.calls)
+        void = self._void(dict.fromkeys((*fact.tool_call_ids, *proposed)), fact.reason)
+        self.turn = Turn(self.turn.index, self.turn.began_at)
+        return AnswerRetracted(fact.reason, void)
+
+    def _void(self, call_ids: Iterable[str], reason: str) -> tuple[Call, ...]:
+        left = [call for one in call_ids if (call := self._open.pop(one, None)) is not None]
+        end = CallEnd("retracted", reason)
+        return tuple(replace(call, end=end) for call in left)
+
+    def _turn(self, fact: f.TurnStarted, at: str, sequence: int) -> None:
+        self.turn = Turn(fact.turn_index, at)
+
+    def _text(self, fact: f.AssistantTextComplete, at: str, sequence: int) -> None:
+        if self._has_texts:
+            self.turn = replace(self.turn, texts=(*self.turn.texts, fact.text))
+
+    def _answered(self, fact: f.AssistantMessageComplete, at: str, sequence: int) -> TurnAnswered:
+        turn, self.turn = self.turn, Turn(self.turn.index, self.turn.began_at)
+        return TurnAnswered(turn, fact)
+
+    def _over(
+        self, fact: f.RunFinished | f.RunFailed | f.RunCancelled, at: str, sequence: int
+    ) -> RunEnded:
+        left = [self._close(call, _CUT_OFF) for call in tuple(self._open.values())]
+        self._asked.clear()
+        self.turn = _NO_TURN
+        return RunEnded(ending_of(fact), tuple(left), fact.duration_ms)
+
+    _TAKERS: ClassVar[dict[type[f.Fact], "_Taker"]] = {
+        f.TurnStarted: _turn,
+        f.AssistantTextComplete: _text,
+        f.AssistantToolCallProposed: _proposed,
+        f.AssistantRetracted: _retracted,
+        f.AssistantMessageComplete: _answered,
+        f.PolicyToolDecided: _decided,
+        f.PolicyToolBlocked: _blocked,
+        f.ApprovalRequested: _approval,
+        f.ApprovalResolved: _answer,
+        f.ApprovalTimedOut: _answer,
+        f.ToolInvoked: _started,
+        f.ToolCompleted: _finished,
+        f.ToolFailed: _finished,
+        f.ToolCancelled: _finished,
+        f.ToolTimedOut: _finished,
+        f.RunFinished: _over,
+        f.RunFailed: _over,
+        f.RunCancelled: _over,
+    }
+
+
+_Taker: TypeAlias = Callable[[CallFold, Any, str, int], Change | None]
+_CUT_OFF = CallEnd("cut_off", "the run ended first")
+_STATUSES: dict[type[f.Fact], CallStatus] = {
+    f.ToolCompleted: "completed",
+    f.ToolFailed: "failed",
+    f.ToolCancelled: "cancelled",
+    f.ToolTimedOut: "timed_out",
+}
+
+
+def end_of(fact: f.ToolEnded) -> CallEnd:
+    """The end of a call that ran."""
+    status = _STATUSES.get(type(fact), "failed")
+    error, code = getattr(fact, "error", UNSET), getattr(fact, "error_kind", UNSET)
+    return CallEnd(
+        status,
+        fact.summary,
+        fact.summary if fact.output is UNSET else fact.output,
+        code if isinstance(code, str) else "",
+        error if isinstance(error, str) else "",
+        status == "completed" and (error is not UNSET or fact.result in ("tool_error", "failed")),
+        fact.duration_ms,
+    )
