@@ -112,8 +112,10 @@ class RandomRun:
         if chance.random() < 0.1:
             return  # the run ends before it
         for attempt in range(1, 4):
-            verdict = chance.choice(_VERDICTS)
-            yield f.PolicyToolDecided(verdict=verdict, reason="r", decided_by="rule:x", **named)
+            # The answer to the question whether to try again is the verdict on the next attempt.
+            verdict = chance.choice(_VERDICTS) if attempt == 1 else "allow"
+            by = "rule:x" if attempt == 1 else "resolver:someone"
+            yield f.PolicyToolDecided(verdict=verdict, reason="r", decided_by=by, **named)
             denied_by = "rule:x" if verdict == "deny" else ""
             if verdict == "ask":
                 changed = self._arguments(call.tool_name) if chance.random() < 0.3 else changed

@@ -28,6 +28,9 @@ CallStatus = Literal[
     "completed", "failed", "cancelled", "timed_out", "denied", "retracted", "cut_off"
 ]
 """`cut_off`: the run ended first, or another call took its id."""
+TOOL_ERROR = "tool_error"
+_MOST_WHOLE = 16
+"""Ended calls that are kept whole: a failed one may be tried again."""
 
 
 class CallEnd(Struct, frozen=True):
@@ -39,17 +42,16 @@ class CallEnd(Struct, frozen=True):
     text: str = ""
     """The result as the model receives it."""
     code: str = ""
-    """The kind of a failure: `outcome_unknown` if its worker was lost."""
+    """The kind of a failure: `outcome_unknown` if its worker was lost, `tool_error` if it completed
+    and a tool server's answer is an error."""
     error: str = ""
-    has_tool_error: bool = False
-    """It completed, and a tool server's answer is an error."""
     duration_ms: int = 0
     by: str = ""
     """The author of a denial."""
 
     @property
     def is_error(self) -> bool:
-        return self.has_tool_error or self.status != "completed"
+        return self.status != "completed" or bool(self.code)
 
     @property
     def is_by_answer(self) -> bool:
@@ -86,6 +88,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """When the last attempt began."""
     end: CallEnd | None = None
     """None while it is open."""
+    ends: int = 0
+    """How often it ended: a call that is tried again is open although it ended before."""
 
     @property
     def input(self) -> dict[str, Any] | None:
@@ -103,7 +107,6 @@ class Turn(Struct, frozen=True):
     """A model call: its answer as far as it is complete."""
 
     index: int
-    began_at: str = ""
     texts: tuple[str, ...] = ()
     """The whole text of each block, if the fold collects them."""
     calls: tuple[Call, ...] = ()
@@ -171,11 +174,16 @@ class CallFold:
     """The calls of a run, or of a session's runs one after the other. Take every fact in order."""
 
     def __init__(self, kept: int = 0, *, texts: bool = False) -> None:
-        """`kept`: ended calls that stay known, the latest ones. `texts`: collect those of turns."""
+        """`kept`: ended calls that stay known, the latest ones; of all but a few of them without
+        arguments and results. `texts`: collect those of turns.
+        """
         self._most = kept
         self._has_texts = texts
         self._open: dict[str, Call] = {}
         self._ended: dict[str, Call] = {}
+        """The latest ones, whole."""
+        self._known: dict[str, Call] = {}
+        """Earlier ones, without arguments and results."""
         self._asked: dict[str, str] = {}
         """The call of each approval that has no answer."""
         self.turn = _NO_TURN
@@ -188,7 +196,7 @@ class CallFold:
 
     def get(self, call_id: str) -> Call | None:
         """A call that is open, or that ended and is kept."""
-        return self._open.get(call_id) or self._ended.get(call_id)
+        return self._open.get(call_id) or self._ended.get(call_id) or self._known.get(call_id)
 
     def call_of_approval(self, approval_id: str) -> str:
         """The id of the call that an open approval is about; empty if there is none."""
@@ -208,27 +216,41 @@ class CallFold:
         call = self._open.get(call_id)
         if call is not None:
             return call
-        ended = self._ended.pop(call_id, None)
+        ended = self._forget(call_id)
         if ended is None:
             return Call(id=call_id, name=name, tool=name, turn_index=self.turn.index)
         return replace(ended, verdict="", decided_by="", approval_id="", answer="", end=None)
 
+    def _forget(self, call_id: str) -> Call | None:
+        """Remove a call that ended."""
+        return self._ended.pop(call_id, None) or self._known.pop(call_id, None)
+
     def _close(self, call: Call, end: CallEnd, tool: str = "") -> Call:
-        call = replace(call, tool=tool or call.tool, end=end)
+        call = replace(call, tool=tool or call.tool, end=end, ends=call.ends + 1)
         self._open.pop(call.id, None)
         if self._most:
-            self._ended.pop(call.id, None)
-            if len(self._ended) >= self._most:
-                del self._ended[next(iter(self._ended))]
+            self._forget(call.id)
             self._ended[call.id] = call
+            self._shed()
         return call
+
+    def _shed(self) -> None:
+        """Keep no more ended calls, and no more arguments of them, than are allowed."""
+        if len(self._ended) > min(self._most, _MOST_WHOLE):
+            call = self._ended.pop(next(iter(self._ended)))
+            end = None if call.end is None else replace(call.end, text="")
+            self._known[call.id] = replace(call, proposed=None, changed=None, end=end)
+        if len(self._ended) + len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
 
     def _proposed(self, fact: f.AssistantToolCallProposed, at: str, sequence: int) -> CallProposed:
         call_id = fact.tool_call_id
         replaced = self._open.pop(call_id, None)
         if replaced is not None:
-            replaced = replace(replaced, end=_CUT_OFF)
-        self._ended.pop(call_id, None)
+            replaced = replace(replaced, end=_CUT_OFF, ends=replaced.ends + 1)
+        self._forget(call_id)
+        if fact.turn_index != self.turn.index:
+            self.turn = Turn(fact.turn_index)
         call = Call(
             id=call_id,
             name=fact.tool_name,
@@ -288,23 +310,23 @@ class CallFold:
     def _retracted(self, fact: f.AssistantRetracted, at: str, sequence: int) -> AnswerRetracted:
         proposed = (call.id for call in self.turn.calls)
         void = self._void(dict.fromkeys((*fact.tool_call_ids, *proposed)), fact.reason)
-        self.turn = Turn(self.turn.index, self.turn.began_at)
+        self.turn = Turn(self.turn.index)
         return AnswerRetracted(fact.reason, void)
 
     def _void(self, call_ids: Iterable[str], reason: str) -> tuple[Call, ...]:
         left = [call for one in call_ids if (call := self._open.pop(one, None)) is not None]
         end = CallEnd("retracted", reason)
-        return tuple(replace(call, end=end) for call in left)
+        return tuple(replace(call, end=end, ends=call.ends + 1) for call in left)
 
     def _turn(self, fact: f.TurnStarted, at: str, sequence: int) -> None:
-        self.turn = Turn(fact.turn_index, at)
+        self.turn = Turn(fact.turn_index)
 
     def _text(self, fact: f.AssistantTextComplete, at: str, sequence: int) -> None:
         if self._has_texts:
             self.turn = replace(self.turn, texts=(*self.turn.texts, fact.text))
 
     def _answered(self, fact: f.AssistantMessageComplete, at: str, sequence: int) -> TurnAnswered:
-        turn, self.turn = self.turn, Turn(self.turn.index, self.turn.began_at)
+        turn, self.turn = self.turn, Turn(self.turn.index)
         return TurnAnswered(turn, fact)
 
     def _over(
@@ -351,12 +373,13 @@ def end_of(fact: f.ToolEnded) -> CallEnd:
     """The end of a call that ran."""
     status = _STATUSES.get(type(fact), "failed")
     error, code = getattr(fact, "error", UNSET), getattr(fact, "error_kind", UNSET)
+    if status == "completed" and (error is not UNSET or fact.result in ("tool_error", "failed")):
+        code = TOOL_ERROR
     return CallEnd(
         status,
         fact.summary,
         fact.summary if fact.output is UNSET else fact.output,
         code if isinstance(code, str) else "",
         error if isinstance(error, str) else "",
-        status == "completed" and (error is not UNSET or fact.result in ("tool_error", "failed")),
         fact.duration_ms,
     )

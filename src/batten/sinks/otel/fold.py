@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.calls import TOOL_ERROR
 from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.outcomes import ending_of
 from batten.contract.tracing import caller_of, identity_in, place_of, span_of, trace_of
-from batten.sinks.bus.calls import TOOL_ERROR
 from batten.sinks.bus.correlation import correlation_of, span_attributes, surface_of
 from batten.sinks.contract import Message
 from batten.sinks.otel.encoding import (
