@@ -10,7 +10,14 @@ from batten.contract import facts as f
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.facts.policy import Verdict
 
-_TOOLS = {"bash": "shell", "read_file": "file_read", "edit_file": "edit", "memory": "memory"}
+_TOOLS = {
+    "bash": "shell",
+    "read_file": "file_read",
+    "edit_file": "edit",
+    "memory": "memory",
+    "skill": "custom",
+}
+_AUTHORS = ("rule:x", "mode:plan", "bounds:read_only")
 _VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
@@ -93,7 +100,15 @@ class RandomRun:
 
     def _arguments(self, name: str) -> dict[str, Any]:
         number = self._random.randint(0, 99)
-        return {"command": f"echo {number}"} if name == "bash" else {"file_path": f"f{number}.txt"}
+        match name:
+            case "bash":
+                return {"command": f"echo {number}"}
+            case "memory":
+                return {"content": f"remember {number}", "scope": "project"}
+            case "skill":
+                return {"name": f"skill{number}"}
+            case _:
+                return {"file_path": f"f{number}.txt"}
 
     def _woven(self, lives: list[Iterator[f.Fact]]) -> Iterator[f.Fact]:
         """The facts of calls that run at the same time."""
@@ -116,7 +131,7 @@ class RandomRun:
             verdict = chance.choice(_VERDICTS) if attempt == 1 else "allow"
             by = "rule:x" if attempt == 1 else "resolver:someone"
             yield f.PolicyToolDecided(verdict=verdict, reason="r", decided_by=by, **named)
-            denied_by = "rule:x" if verdict == "deny" else ""
+            denied_by = chance.choice(_AUTHORS) if verdict == "deny" else ""
             if verdict == "ask":
                 changed = self._arguments(call.tool_name) if chance.random() < 0.3 else changed
                 approval = f"{call.tool_call_id}.{attempt}"

@@ -28,7 +28,6 @@ CallStatus = Literal[
     "completed", "failed", "cancelled", "timed_out", "denied", "retracted", "cut_off"
 ]
 """`cut_off`: the run ended first, or another call took its id."""
-TOOL_ERROR = "tool_error"
 _MOST_WHOLE = 16
 """Ended calls that are kept whole: a failed one may be tried again."""
 
@@ -374,7 +373,7 @@ def end_of(fact: f.ToolEnded) -> CallEnd:
     status = _STATUSES.get(type(fact), "failed")
     error, code = getattr(fact, "error", UNSET), getattr(fact, "error_kind", UNSET)
     if status == "completed" and (error is not UNSET or fact.result in ("tool_error", "failed")):
-        code = TOOL_ERROR
+        code = "tool_error"
     return CallEnd(
         status,
         fact.summary,
