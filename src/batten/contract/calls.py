@@ -96,6 +96,11 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.proposed if self.changed is None else self.changed
 
     @property
+    def begun_input(self) -> dict[str, Any]:
+        """The model's arguments until it begins, then those that it runs with."""
+        return (self.input if self.attempt else self.proposed) or {}
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """The same; empty if they are not known, or are not an object."""
         shown = {} if self.is_unreadable else self.proposed
@@ -301,8 +306,7 @@ class CallFold:
 
     def _blocked(self, fact: f.PolicyToolBlocked, at: str, sequence: int) -> CallEnded:
         by = fact.policy_id if isinstance(fact.policy_id, str) else ""
-        text = fact.reason if fact.output is UNSET else fact.output
-        end = CallEnd("denied", fact.reason, text, by=by)
+        end = CallEnd("denied", fact.reason, fact.text, by=by)
         call = self._opened(fact.tool_call_id, fact.tool_name)
         return CallEnded(self._close(call, end, fact.tool_name), end)
 
@@ -361,6 +365,7 @@ class CallFold:
 _Taker: TypeAlias = Callable[[CallFold, Any, str, int], Change | None]
 _CUT_OFF = CallEnd("cut_off", "the run ended first")
 _STATUSES: dict[type[f.Fact], CallStatus] = {
+    f.PolicyToolBlocked: "denied",
     f.ToolCompleted: "completed",
     f.ToolFailed: "failed",
     f.ToolCancelled: "cancelled",
@@ -368,16 +373,20 @@ _STATUSES: dict[type[f.Fact], CallStatus] = {
 }
 
 
+def status_of(fact: f.ToolEnded | f.PolicyToolBlocked) -> CallStatus:
+    return _STATUSES.get(type(fact), "failed")
+
+
 def end_of(fact: f.ToolEnded) -> CallEnd:
     """The end of a call that ran."""
-    status = _STATUSES.get(type(fact), "failed")
+    status = status_of(fact)
     error, code = getattr(fact, "error", UNSET), getattr(fact, "error_kind", UNSET)
-    if status == "completed" and (error is not UNSET or fact.result in ("tool_error", "failed")):
+    if status == "completed" and fact.is_error:
         code = "tool_error"
     return CallEnd(
         status,
         fact.summary,
-        fact.summary if fact.output is UNSET else fact.output,
+        fact.text,
         code if isinstance(code, str) else "",
         error if isinstance(error, str) else "",
         fact.duration_ms,

@@ -1,8 +1,6 @@
 """The tool calls of a run, as far as their events tell of them: no whole arguments or outputs."""
 
-from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 from urllib.parse import urlsplit
 
 from batten.contract.calls import Call, CallEnd, CallFold
@@ -54,7 +52,7 @@ def left_workspace(
     tool: str, call: Call | None, at: str, root: str, policy: str | None, why: str | None
 ) -> payloads.Data:
     """The data of a sandbox violation."""
-    given = {} if call is None else arguments(call)
+    given = {} if call is None else call.begun_input
     path = next((given[name] for name in ("file_path", "path", "cwd") if given.get(name)), None)
     return payloads.sandbox_violation(
         tool,
@@ -71,7 +69,7 @@ def refused_address(
     tool: str, call: Call | None, at: str, rule: str | None, why: str | None
 ) -> payloads.Data:
     """The data of a firewall's block."""
-    url = str(arguments(call).get("url", "")) if call else ""
+    url = str(call.begun_input.get("url", "")) if call else ""
     try:
         parts = urlsplit(url)
         host, port, scheme = parts.hostname or "", parts.port, parts.scheme
@@ -92,7 +90,7 @@ def learned(
     call: Call, tool_call_id: str, execution: str | None, at: str, workspace: str
 ) -> payloads.Data:
     """The data of a memory that was saved. The same statement has the same id in every session."""
-    given = arguments(call)
+    given = call.begun_input
     statement, scope = str(given.get("content", "")), str(given.get("scope", "project"))
     digest = sha256(f"{workspace}\0{scope}\0{statement}".encode()).hexdigest()
     return payloads.learned_context(
@@ -109,14 +107,9 @@ def learned(
     )
 
 
-def arguments(call: Call) -> Mapping[str, Any]:
-    """The model's arguments until it runs, then those that it runs with."""
-    return (call.input if call.attempt else call.proposed) or {}
-
-
 def summary(call: Call) -> str:
     """A line about a call: its command, path, address or pattern, cut short."""
-    given = arguments(call)
+    given = call.begun_input
     for name in ("command", "file_path", "path", "url", "pattern", "query", "name"):
         value = given.get(name)
         if isinstance(value, str) and value.strip():

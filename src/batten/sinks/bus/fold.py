@@ -32,7 +32,6 @@ from batten.sinks.bus.calls import (
     MUTATES,
     RISKS,
     KnownCalls,
-    arguments,
     cut_short,
     how_it_ended,
     learned,
@@ -450,7 +449,7 @@ class BusFold:
         """The skill whose instructions the model got by this call."""
         if call.tool != "skill" or end.status != "completed" or call.sequence < 0:
             return None
-        metadata = skill_metadata(str(arguments(call).get("name", "unknown")), end.text)
+        metadata = skill_metadata(str(call.begun_input.get("name", "unknown")), end.text)
         execution = self._calls.execution(call.id)
         self._skill = UsedSkill(metadata, call.id, execution, call.sequence)
         self._skills[call.id] = self._skill
