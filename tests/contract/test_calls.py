@@ -35,7 +35,7 @@ def run(seed: int) -> list[f.Fact]:
 
 def fold(facts: Iterable[f.Fact], folded: CallFold | None = None) -> list[Change | None]:
     folded = folded or CallFold(16, texts=True)
-    return [folded.take(fact, "at", place) for place, fact in enumerate(facts)]
+    return [folded.take(fact, place) for place, fact in enumerate(facts)]
 
 
 def proposed(call: str = "c", **more: Any) -> f.Fact:
@@ -82,8 +82,8 @@ def test_folding_a_prefix_then_the_rest_equals_folding_all(seed: int, data: st.D
     facts = run(seed)
     cut = data.draw(st.integers(0, len(facts)))
     folded, whole = CallFold(16, texts=True), CallFold(16, texts=True)
-    in_parts = [folded.take(fact, "at", place) for place, fact in enumerate(facts[:cut])]
-    in_parts += [folded.take(fact, "at", cut + place) for place, fact in enumerate(facts[cut:])]
+    in_parts = [folded.take(fact, place) for place, fact in enumerate(facts[:cut])]
+    in_parts += [folded.take(fact, cut + place) for place, fact in enumerate(facts[cut:])]
     assert in_parts == fold(facts, whole)
     assert (dict(folded.open), folded.turn) == (dict(whole.open), whole.turn)
 
@@ -96,7 +96,7 @@ def test_each_proposed_call_has_one_ending_for_each_time_it_was_open_once_the_ru
     opened, closed = Counter[str](), Counter[str]()
     for place, fact in enumerate(run(seed)):
         before = set(folded.open)
-        change = folded.take(fact, "at", place)
+        change = folded.take(fact, place)
         closed.update(closed_by(change))
         opened.update(set(folded.open) - before)
     assert opened == closed

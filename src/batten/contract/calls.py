@@ -72,7 +72,6 @@ class Call(Struct, frozen=True, kw_only=True):
     """The arguments that a hook or an answer gave it instead."""
     is_unreadable: bool = False
     """The model's arguments are not a JSON object."""
-    turn_index: int = 0
     sequence: int = -1
     """The place of its proposal."""
     verdict: Verdict | Literal[""] = ""
@@ -83,8 +82,6 @@ class Call(Struct, frozen=True, kw_only=True):
     """The answer to its approval."""
     attempt: int = 0
     """How often it was executed, this time included; 0 before the first."""
-    began_at: str = ""
-    """When the last attempt began."""
     end: CallEnd | None = None
     """None while it is open."""
     ends: int = 0
@@ -206,10 +203,10 @@ class CallFold:
         """The id of the call that an open approval is about; empty if there is none."""
         return self._asked.get(approval_id, "")
 
-    def take(self, fact: f.Fact, at: str = "", sequence: int = -1) -> Change | None:
-        """What a fact changes; None if it is about no call. `at` and `sequence` are its place."""
+    def take(self, fact: f.Fact, sequence: int = -1) -> Change | None:
+        """What a fact changes; None if it is about no call. `sequence` is its place in the run."""
         taker = self._TAKERS.get(type(fact))
-        return None if taker is None else taker(self, fact, at, sequence)
+        return None if taker is None else taker(self, fact, sequence)
 
     def _put(self, call: Call) -> Call:
         self._open[call.id] = call
@@ -222,7 +219,7 @@ class CallFold:
             return call
         ended = self._forget(call_id)
         if ended is None:
-            return Call(id=call_id, name=name, tool=name, turn_index=self.turn.index)
+            return Call(id=call_id, name=name, tool=name)
         return replace(ended, verdict="", decided_by="", approval_id="", answer="", end=None)
 
     def _forget(self, call_id: str) -> Call | None:
@@ -247,7 +244,7 @@ class CallFold:
         if len(self._ended) + len(self._known) > self._most:
             del self._known[next(iter(self._known))]
 
-    def _proposed(self, fact: f.AssistantToolCallProposed, at: str, sequence: int) -> CallProposed:
+    def _proposed(self, fact: f.AssistantToolCallProposed, sequence: int) -> CallProposed:
         call_id = fact.tool_call_id
         replaced = self._open.pop(call_id, None)
         if replaced is not None:
@@ -261,18 +258,17 @@ class CallFold:
             tool=fact.tool_name,
             proposed=fact.input,
             is_unreadable=fact.unreadable is True,
-            turn_index=fact.turn_index,
             sequence=sequence,
         )
         self.turn = replace(self.turn, calls=(*self.turn.calls, call))
         return CallProposed(self._put(call), replaced)
 
-    def _decided(self, fact: f.PolicyToolDecided, at: str, sequence: int) -> CallChanged:
+    def _decided(self, fact: f.PolicyToolDecided, sequence: int) -> CallChanged:
         call = self._opened(fact.tool_call_id, fact.tool_name)
         call = replace(call, tool=fact.tool_name, verdict=fact.verdict, decided_by=fact.decided_by)
         return CallChanged(self._put(call))
 
-    def _approval(self, fact: f.ApprovalRequested, at: str, sequence: int) -> CallChanged:
+    def _approval(self, fact: f.ApprovalRequested, sequence: int) -> CallChanged:
         call = self._opened(fact.tool_call_id, fact.kind)
         changed = call.changed if fact.input is UNSET else fact.input
         self._asked[fact.approval_id] = call.id
@@ -280,7 +276,7 @@ class CallFold:
         return CallChanged(self._put(call))
 
     def _answer(
-        self, fact: f.ApprovalResolved | f.ApprovalTimedOut, at: str, sequence: int
+        self, fact: f.ApprovalResolved | f.ApprovalTimedOut, sequence: int
     ) -> CallChanged | None:
         call = self._open.get(self._asked.pop(fact.approval_id, ""))
         if call is None:
@@ -288,29 +284,28 @@ class CallFold:
         answer = fact.decision if isinstance(fact, f.ApprovalResolved) else "timed_out"
         return CallChanged(self._put(replace(call, answer=answer)))
 
-    def _started(self, fact: f.ToolInvoked, at: str, sequence: int) -> CallStarted:
+    def _started(self, fact: f.ToolInvoked, sequence: int) -> CallStarted:
         call = self._opened(fact.tool_call_id, fact.tool_name)
         call = replace(
             call,
             tool=fact.tool_name,
             changed=None if fact.input is UNSET else fact.input,
             attempt=1 if fact.attempt is UNSET else fact.attempt,
-            began_at=at,
         )
         return CallStarted(self._put(call))
 
-    def _finished(self, fact: f.ToolEnded, at: str, sequence: int) -> CallEnded:
+    def _finished(self, fact: f.ToolEnded, sequence: int) -> CallEnded:
         end = end_of(fact)
         call = self._opened(fact.tool_call_id, fact.tool_name)
         return CallEnded(self._close(call, end, fact.tool_name), end)
 
-    def _blocked(self, fact: f.PolicyToolBlocked, at: str, sequence: int) -> CallEnded:
+    def _blocked(self, fact: f.PolicyToolBlocked, sequence: int) -> CallEnded:
         by = fact.policy_id if isinstance(fact.policy_id, str) else ""
         end = CallEnd("denied", fact.reason, fact.text, by=by)
         call = self._opened(fact.tool_call_id, fact.tool_name)
         return CallEnded(self._close(call, end, fact.tool_name), end)
 
-    def _retracted(self, fact: f.AssistantRetracted, at: str, sequence: int) -> AnswerRetracted:
+    def _retracted(self, fact: f.AssistantRetracted, sequence: int) -> AnswerRetracted:
         proposed = (call.id for call in self.turn.calls)
         void = self._void(dict.fromkeys((*fact.tool_call_ids, *proposed)), fact.reason)
         self.turn = Turn(self.turn.index)
@@ -321,20 +316,18 @@ class CallFold:
         end = CallEnd("retracted", reason)
         return tuple(replace(call, end=end, ends=call.ends + 1) for call in left)
 
-    def _turn(self, fact: f.TurnStarted, at: str, sequence: int) -> None:
+    def _turn(self, fact: f.TurnStarted, sequence: int) -> None:
         self.turn = Turn(fact.turn_index)
 
-    def _text(self, fact: f.AssistantTextComplete, at: str, sequence: int) -> None:
+    def _text(self, fact: f.AssistantTextComplete, sequence: int) -> None:
         if self._has_texts:
             self.turn = replace(self.turn, texts=(*self.turn.texts, fact.text))
 
-    def _answered(self, fact: f.AssistantMessageComplete, at: str, sequence: int) -> TurnAnswered:
+    def _answered(self, fact: f.AssistantMessageComplete, sequence: int) -> TurnAnswered:
         turn, self.turn = self.turn, Turn(self.turn.index)
         return TurnAnswered(turn, fact)
 
-    def _over(
-        self, fact: f.RunFinished | f.RunFailed | f.RunCancelled, at: str, sequence: int
-    ) -> RunEnded:
+    def _over(self, fact: f.RunFinished | f.RunFailed | f.RunCancelled, sequence: int) -> RunEnded:
         left = [self._close(call, _CUT_OFF) for call in tuple(self._open.values())]
         self._asked.clear()
         self.turn = _NO_TURN
@@ -362,7 +355,7 @@ class CallFold:
     }
 
 
-_Taker: TypeAlias = Callable[[CallFold, Any, str, int], Change | None]
+_Taker: TypeAlias = Callable[[CallFold, Any, int], Change | None]
 _CUT_OFF = CallEnd("cut_off", "the run ended first")
 _STATUSES: dict[type[f.Fact], CallStatus] = {
     f.PolicyToolBlocked: "denied",

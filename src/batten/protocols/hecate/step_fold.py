@@ -76,7 +76,7 @@ class StepFold:
 
     def take(self, envelope: Envelope) -> None:
         fact: f.Fact = envelope.data
-        change = self.calls.take(fact, envelope.occurred_at, envelope.sequence)
+        change = self.calls.take(fact, envelope.sequence)
         if (taker := _BY_CHANGE.get(type(change))) is not None:
             taker(self, envelope, change)
         elif (taker := _BY_FACT.get(type(fact))) is not None:

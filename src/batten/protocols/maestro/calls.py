@@ -64,7 +64,7 @@ class Calls:
         fact: facts.Fact = envelope.data
         if isinstance(fact, facts.RunFinished | facts.RunFailed | facts.RunCancelled):
             return self.cut_off()
-        match self._fold.take(fact, envelope.occurred_at, envelope.sequence):
+        match self._fold.take(fact, envelope.sequence):
             case CallStarted(call):
                 self._shown[call.id].output = False
                 return [*self._tell(call), out.ToolStart(call_id=call.id)]

@@ -66,7 +66,7 @@ class Transcript:
         if isinstance(fact, facts.AssistantRetracted):
             self._held = []
         asked = self._calls.call_of_approval(getattr(fact, "approval_id", ""))
-        self._calls.take(fact, at)
+        self._calls.take(fact)
         lines = [*before, *self._lines(fact, at, asked)]
         self.patches.clear()
         return lines

@@ -117,7 +117,7 @@ class BusFold:
     def _events(self, envelope: Envelope) -> Iterator[Message]:
         fact = envelope.data
         asked = self._calls.call_of_approval(getattr(fact, "approval_id", ""))
-        match self._calls.take(fact, envelope.occurred_at, envelope.sequence):
+        match self._calls.take(fact, envelope.sequence):
             case CallStarted(call):
                 yield self._attempt(envelope, fact, call)
             case CallEnded(call, end) if end.status == "denied":
