@@ -34,7 +34,7 @@ def run(seed: int) -> list[f.Fact]:
 
 
 def fold(facts: Iterable[f.Fact], folded: CallFold | None = None) -> list[Change | None]:
-    folded = folded or CallFold(16, texts=True)
+    folded = folded or CallFold(16, turns=True)
     return [folded.take(fact, place) for place, fact in enumerate(facts)]
 
 
@@ -81,11 +81,11 @@ def closed_by(change: Change | None) -> list[str]:
 def test_folding_a_prefix_then_the_rest_equals_folding_all(seed: int, data: st.DataObject) -> None:
     facts = run(seed)
     cut = data.draw(st.integers(0, len(facts)))
-    folded, whole = CallFold(16, texts=True), CallFold(16, texts=True)
+    folded, whole = CallFold(16, turns=True), CallFold(16, turns=True)
     in_parts = [folded.take(fact, place) for place, fact in enumerate(facts[:cut])]
     in_parts += [folded.take(fact, cut + place) for place, fact in enumerate(facts[cut:])]
     assert in_parts == fold(facts, whole)
-    assert (dict(folded.open), folded.turn) == (dict(whole.open), whole.turn)
+    assert dict(folded.open) == dict(whole.open)
 
 
 @given(seeds)
@@ -144,20 +144,17 @@ def test_ended_calls_are_forgotten_beyond_those_that_are_kept() -> None:
     for number in range(1000):
         call = f"c{number}"
         fold([proposed(call), invoked(call), ended(call=call, output="x" * 1000)], folded)
-        fold([f.TurnStarted(turn_index=1, model="", provider="", input_tokens_estimate=0)], folded)
     assert [number for number in range(1000) if folded.get(f"c{number}")] == [997, 998, 999]
-    assert not folded.turn.calls
 
 
 def test_an_answered_question_is_forgotten_and_its_call_knows_the_answer() -> None:
     folded = CallFold()
     fold([proposed(), decided("ask"), asked(input={"command": "ls -l"})], folded)
-    assert folded.call_of_approval("a") == "c"
     yes = f.ApprovalResolved(approval_id="a", decision="approved", by="me", comment="")
     change = folded.take(yes)
     assert isinstance(change, CallChanged)
     assert (change.call.answer, change.call.input) == ("approved", {"command": "ls -l"})
-    assert folded.call_of_approval("a") == ""
+    assert folded.take(yes) is None
 
 
 def test_a_call_runs_with_the_proposed_arguments_if_its_beginning_names_no_others() -> None:
@@ -205,7 +202,7 @@ def test_a_retraction_voids_the_calls_and_the_text_of_its_answer_and_no_others()
         duration_ms=1,
         time_to_first_token_ms=None,
     )
-    folded = CallFold(texts=True)
+    folded = CallFold(turns=True)
     fold([proposed("old"), message, *answered("half"), proposed("void")], folded)
     retracted = folded.take(
         f.AssistantRetracted(turn_index=1, reason="broke off", tool_call_ids=["void"])
@@ -215,7 +212,7 @@ def test_a_retraction_voids_the_calls_and_the_text_of_its_answer_and_no_others()
     assert retracted.calls[0].end == CallEnd("retracted", "broke off")
     change = fold([*answered("whole"), proposed("new"), message], folded)[-1]
     assert isinstance(change, TurnAnswered)
-    assert (change.turn.text, [call.id for call in change.turn.calls]) == ("whole", ["new"])
+    assert (change.text, [call.id for call in change.calls]) == ("whole", ["new"])
     assert list(folded.open) == ["old", "new"]
 
 

@@ -3,7 +3,7 @@
 A call is proposed by the model, decided on, perhaps asked about, executed once or, if a client
 retries it, several times, and it ends. The rules of that life are here and nowhere else:
 
-- A retraction voids the calls of the answer it takes back.
+- A retraction ends the calls that it names, and the answer's text so far is void.
 - Arguments are the proposed ones until a hook changes them in the question about the call; those
   that it runs with are named by `tool.invoked`, or are the proposed ones.
 - A denial is an end. A retry opens an ended call again, if it is still known.
@@ -13,7 +13,7 @@ Facts out of order, or about calls whose proposal was pruned, make a call with w
 is an error. A protocol is a table over these values.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
@@ -104,20 +104,6 @@ class Call(Struct, frozen=True, kw_only=True):
         return (shown if self.changed is None else self.changed) or {}
 
 
-class Turn(Struct, frozen=True):
-    """A model call: its answer as far as it is complete."""
-
-    index: int
-    texts: tuple[str, ...] = ()
-    """The whole text of each block, if the fold collects them."""
-    calls: tuple[Call, ...] = ()
-    """The calls that it proposes, in order, as they were proposed."""
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
-
-
 class CallProposed(Struct, frozen=True):
     call: Call
     replaced: Call | None = None
@@ -142,7 +128,7 @@ class CallEnded(Struct, frozen=True):
 
 
 class AnswerRetracted(Struct, frozen=True):
-    """The answer of the turn is void, and its calls ended without a verdict."""
+    """The answer of the turn is void; its calls ended before a verdict."""
 
     reason: str
     calls: tuple[Call, ...]
@@ -151,8 +137,11 @@ class AnswerRetracted(Struct, frozen=True):
 class TurnAnswered(Struct, frozen=True):
     """The model's message is whole; its calls come next."""
 
-    turn: Turn
     message: f.AssistantMessageComplete
+    text: str
+    """The whole text, if the fold collects turns."""
+    calls: tuple[Call, ...]
+    """The same: its calls in order, as they were proposed."""
 
 
 class RunEnded(Struct, frozen=True):
@@ -168,18 +157,16 @@ Change = (
     CallProposed | CallChanged | CallStarted | CallEnded | AnswerRetracted | TurnAnswered | RunEnded
 )
 
-_NO_TURN = Turn(0)
-
 
 class CallFold:
     """The calls of a run, or of a session's runs one after the other. Take every fact in order."""
 
-    def __init__(self, kept: int = 0, *, texts: bool = False) -> None:
+    def __init__(self, kept: int = 0, *, turns: bool = False) -> None:
         """`kept`: ended calls that stay known, the latest ones; of all but a few of them without
-        arguments and results. `texts`: collect those of turns.
+        arguments and results. `turns`: collect the texts and calls of each.
         """
         self._most = kept
-        self._has_texts = texts
+        self._has_turns = turns
         self._open: dict[str, Call] = {}
         self._ended: dict[str, Call] = {}
         """The latest ones, whole."""
@@ -187,21 +174,18 @@ class CallFold:
         """Earlier ones, without arguments and results."""
         self._asked: dict[str, str] = {}
         """The call of each approval that has no answer."""
-        self.turn = _NO_TURN
-        """The present turn."""
+        self._texts: list[str] = []
+        self._calls: list[Call] = []
+        """Those of the present turn."""
 
     @property
     def open(self) -> Mapping[str, Call]:
-        """Calls that have not ended, by id, in the order of their proposals."""
+        """Calls that have not ended, by id, in the order in which they were opened."""
         return self._open
 
     def get(self, call_id: str) -> Call | None:
         """A call that is open, or that ended and is kept."""
         return self._open.get(call_id) or self._ended.get(call_id) or self._known.get(call_id)
-
-    def call_of_approval(self, approval_id: str) -> str:
-        """The id of the call that an open approval is about; empty if there is none."""
-        return self._asked.get(approval_id, "")
 
     def take(self, fact: f.Fact, sequence: int = -1) -> Change | None:
         """What a fact changes; None if it is about no call. `sequence` is its place in the run."""
@@ -250,8 +234,6 @@ class CallFold:
         if replaced is not None:
             replaced = replace(replaced, end=_CUT_OFF, ends=replaced.ends + 1)
         self._forget(call_id)
-        if fact.turn_index != self.turn.index:
-            self.turn = Turn(fact.turn_index)
         call = Call(
             id=call_id,
             name=fact.tool_name,
@@ -260,7 +242,8 @@ class CallFold:
             is_unreadable=fact.unreadable is True,
             sequence=sequence,
         )
-        self.turn = replace(self.turn, calls=(*self.turn.calls, call))
+        if self._has_turns:
+            self._calls.append(call)
         return CallProposed(self._put(call), replaced)
 
     def _decided(self, fact: f.PolicyToolDecided, sequence: int) -> CallChanged:
@@ -278,11 +261,11 @@ class CallFold:
     def _answer(
         self, fact: f.ApprovalResolved | f.ApprovalTimedOut, sequence: int
     ) -> CallChanged | None:
-        call = self._open.get(self._asked.pop(fact.approval_id, ""))
+        call = self.get(self._asked.pop(fact.approval_id, ""))
         if call is None:
             return None
         answer = fact.decision if isinstance(fact, f.ApprovalResolved) else "timed_out"
-        return CallChanged(self._put(replace(call, answer=answer)))
+        return CallChanged(self._put(replace(call, answer=answer)) if call.end is None else call)
 
     def _started(self, fact: f.ToolInvoked, sequence: int) -> CallStarted:
         call = self._opened(fact.tool_call_id, fact.tool_name)
@@ -306,31 +289,31 @@ class CallFold:
         return CallEnded(self._close(call, end, fact.tool_name), end)
 
     def _retracted(self, fact: f.AssistantRetracted, sequence: int) -> AnswerRetracted:
-        proposed = (call.id for call in self.turn.calls)
-        void = self._void(dict.fromkeys((*fact.tool_call_ids, *proposed)), fact.reason)
-        self.turn = Turn(self.turn.index)
-        return AnswerRetracted(fact.reason, void)
+        self._forget_turn()
+        found = [self._open.pop(one, None) for one in fact.tool_call_ids]
+        end = CallEnd("retracted", fact.reason)
+        void = [replace(one, end=end, ends=one.ends + 1) for one in found if one is not None]
+        return AnswerRetracted(fact.reason, tuple(void))
 
-    def _void(self, call_ids: Iterable[str], reason: str) -> tuple[Call, ...]:
-        left = [call for one in call_ids if (call := self._open.pop(one, None)) is not None]
-        end = CallEnd("retracted", reason)
-        return tuple(replace(call, end=end, ends=call.ends + 1) for call in left)
+    def _forget_turn(self) -> None:
+        self._texts, self._calls = [], []
 
     def _turn(self, fact: f.TurnStarted, sequence: int) -> None:
-        self.turn = Turn(fact.turn_index)
+        self._forget_turn()
 
     def _text(self, fact: f.AssistantTextComplete, sequence: int) -> None:
-        if self._has_texts:
-            self.turn = replace(self.turn, texts=(*self.turn.texts, fact.text))
+        if self._has_turns:
+            self._texts.append(fact.text)
 
     def _answered(self, fact: f.AssistantMessageComplete, sequence: int) -> TurnAnswered:
-        turn, self.turn = self.turn, Turn(self.turn.index)
-        return TurnAnswered(turn, fact)
+        answered = TurnAnswered(fact, "".join(self._texts), tuple(self._calls))
+        self._forget_turn()
+        return answered
 
     def _over(self, fact: f.RunFinished | f.RunFailed | f.RunCancelled, sequence: int) -> RunEnded:
         left = [self._close(call, _CUT_OFF) for call in tuple(self._open.values())]
         self._asked.clear()
-        self.turn = _NO_TURN
+        self._forget_turn()
         return RunEnded(ending_of(fact), tuple(left), fact.duration_ms)
 
     _TAKERS: ClassVar[dict[type[f.Fact], "_Taker"]] = {

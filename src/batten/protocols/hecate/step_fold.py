@@ -64,7 +64,7 @@ class StepFold:
         self.steps: dict[str, Step] = {}
         self.previews: dict[str, Preview] = {}
         """The output of commands, by the id of their step."""
-        self.calls = calls.CallFold(texts=True)
+        self.calls = calls.CallFold(turns=True)
         self.count = 0
         self.places: dict[str, int] = {}
         """The sequence at which each step began."""
@@ -132,7 +132,7 @@ class StepFold:
         ).id
 
     def answered(self, envelope: Envelope, change: calls.TurnAnswered) -> None:
-        text = change.turn.text[: _MAX_SUMMARY + 1]
+        text = change.text[: _MAX_SUMMARY + 1]
         summary = shortened(" ".join(text.split()), _MAX_SUMMARY)
         self._close(
             self.model_step, envelope, "completed", result="success", output_summary=summary

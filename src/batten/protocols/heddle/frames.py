@@ -57,7 +57,7 @@ class SendFrames:
         self._loop_threshold = loop_threshold
         self._next = 0
         self._cancelled = False
-        self._fold = calls.CallFold(_MOST_ENDED, texts=True)
+        self._fold = calls.CallFold(_MOST_ENDED, turns=True)
         self._calls: list[messages.CallMade] = []
         self._overlapping: dict[str, list[messages.ToolStart | messages.ToolEnd]] = {}
         """Calls that have begun and were not shown to their end, in order, with the events to show.
@@ -94,8 +94,8 @@ class SendFrames:
                 self._proposed = call
             case calls.AnswerRetracted(reason=reason):
                 return self._retracted(reason)
-            case calls.TurnAnswered(turn, message):
-                self._response = turn.text
+            case calls.TurnAnswered(message, text):
+                self._response = text
                 return self._answered(message)
             case calls.CallStarted(call):
                 return self._started(call)

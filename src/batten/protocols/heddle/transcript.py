@@ -29,16 +29,15 @@ class Transcript:
 
     def __init__(self) -> None:
         self._waiting: list[Line] = []
-        self._fold = calls.CallFold(texts=True)
+        self._fold = calls.CallFold(turns=True)
 
     def feed(self, envelope: Envelope) -> bytes:
         """Lines to write after this fact."""
         at, fact = envelope.occurred_at, envelope.data
         match self._fold.take(fact):
-            case calls.TurnAnswered(turn):
-                proposed = [_call(call) for call in turn.calls]
-                more = {"tool_calls": proposed} if proposed else {}
-                self._hold("assistant", turn.text, at, **more)
+            case calls.TurnAnswered(text=text, calls=proposed):
+                more = {"tool_calls": [_call(call) for call in proposed]} if proposed else {}
+                self._hold("assistant", text, at, **more)
             case calls.CallEnded(call, end):
                 self._hold("tool", end.text, at, tool_call_id=call.id)
             case calls.RunEnded(end) if end.outcome == "completed":

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract import facts
-from batten.contract.calls import Call, CallFold
+from batten.contract.calls import Call, CallChanged, CallFold
 from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.serve.terminal.calls import OUTPUT, CallBlock
@@ -65,8 +65,8 @@ class Transcript:
             before += self._leftovers()
         if isinstance(fact, facts.AssistantRetracted):
             self._held = []
-        asked = self._calls.call_of_approval(getattr(fact, "approval_id", ""))
-        self._calls.take(fact)
+        change = self._calls.take(fact)
+        asked = change.call.id if isinstance(change, CallChanged) else ""
         lines = [*before, *self._lines(fact, at, asked)]
         self.patches.clear()
         return lines

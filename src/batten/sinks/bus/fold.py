@@ -116,8 +116,7 @@ class BusFold:
 
     def _events(self, envelope: Envelope) -> Iterator[Message]:
         fact = envelope.data
-        asked = self._calls.call_of_approval(getattr(fact, "approval_id", ""))
-        match self._calls.take(fact, envelope.sequence):
+        match change := self._calls.take(fact, envelope.sequence):
             case CallStarted(call):
                 yield self._attempt(envelope, fact, call)
             case CallEnded(call, end) if end.status == "denied":
@@ -133,6 +132,7 @@ class BusFold:
                     mode: payloads.DecisionMode = "ALLOW" if is_asked else "AUTO_APPROVED"
                     yield self._hit(envelope, call.id, mode, fact.reason)
             case _:
+                asked = change.call.id if isinstance(change, CallChanged) else ""
                 yield from self._others(envelope, fact, asked)
 
     def _others(self, envelope: Envelope, fact: facts.Fact, asked: str) -> Iterator[Message]:
