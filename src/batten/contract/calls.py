@@ -277,14 +277,8 @@ class CallFold:
         )
         return CallStarted(self._put(call))
 
-    def _finished(self, fact: f.ToolEnded, sequence: int) -> CallEnded:
+    def _finished(self, fact: f.ToolEnded | f.PolicyToolBlocked, sequence: int) -> CallEnded:
         end = end_of(fact)
-        call = self._opened(fact.tool_call_id, fact.tool_name)
-        return CallEnded(self._close(call, end, fact.tool_name), end)
-
-    def _blocked(self, fact: f.PolicyToolBlocked, sequence: int) -> CallEnded:
-        by = fact.policy_id if isinstance(fact.policy_id, str) else ""
-        end = CallEnd("denied", fact.reason, fact.text, by=by)
         call = self._opened(fact.tool_call_id, fact.tool_name)
         return CallEnded(self._close(call, end, fact.tool_name), end)
 
@@ -323,7 +317,7 @@ class CallFold:
         f.AssistantRetracted: _retracted,
         f.AssistantMessageComplete: _answered,
         f.PolicyToolDecided: _decided,
-        f.PolicyToolBlocked: _blocked,
+        f.PolicyToolBlocked: _finished,
         f.ApprovalRequested: _approval,
         f.ApprovalResolved: _answer,
         f.ApprovalTimedOut: _answer,
@@ -341,7 +335,6 @@ class CallFold:
 _Taker: TypeAlias = Callable[[CallFold, Any, int], Change | None]
 _CUT_OFF = CallEnd("cut_off", "the run ended first")
 _STATUSES: dict[type[f.Fact], CallStatus] = {
-    f.PolicyToolBlocked: "denied",
     f.ToolCompleted: "completed",
     f.ToolFailed: "failed",
     f.ToolCancelled: "cancelled",
@@ -349,13 +342,12 @@ _STATUSES: dict[type[f.Fact], CallStatus] = {
 }
 
 
-def status_of(fact: f.ToolEnded | f.PolicyToolBlocked) -> CallStatus:
-    return _STATUSES.get(type(fact), "failed")
-
-
-def end_of(fact: f.ToolEnded) -> CallEnd:
-    """The end of a call that ran."""
-    status = status_of(fact)
+def end_of(fact: f.ToolEnded | f.PolicyToolBlocked) -> CallEnd:
+    """The end that a fact gives its call."""
+    if isinstance(fact, f.PolicyToolBlocked):
+        by = fact.policy_id if isinstance(fact.policy_id, str) else ""
+        return CallEnd("denied", fact.reason, fact.text, by=by)
+    status = _STATUSES.get(type(fact), "failed")
     error, code = getattr(fact, "error", UNSET), getattr(fact, "error_kind", UNSET)
     if status == "completed" and fact.is_error:
         code = "tool_error"

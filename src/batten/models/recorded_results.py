@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
-from batten.contract.calls import status_of
+from batten.contract.calls import end_of
 from batten.contract.outcomes import Outcome, ending_of
 from batten.models.scenario import Assertion, SeenResult
 
@@ -67,7 +67,7 @@ class RecordedResults:
             case facts.ToolEnded() | facts.PolicyToolBlocked():
                 # A child's words belong to its own recording.
                 output = "" if fact.output is UNSET or fact.kind == "agent" else fact.output
-                self._endings[fact.tool_call_id] = status_of(fact), output
+                self._endings[fact.tool_call_id] = end_of(fact).status, output
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self.outcome = ending_of(fact).outcome
             case _:

@@ -39,7 +39,7 @@ class Shared:
         """Why requests end without an answer."""
 
 
-class _Shown(Struct):
+class _CallState(Struct):
     """What was sent of a call."""
 
     called: bool = False
@@ -53,7 +53,7 @@ class Calls:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._fold = CallFold(_MOST_ENDED)
-        self._shown: defaultdict[str, _Shown] = defaultdict(_Shown)
+        self._shown: defaultdict[str, _CallState] = defaultdict(_CallState)
         self._pictures: dict[str, str] = {}
 
     def child(self) -> "Calls":
