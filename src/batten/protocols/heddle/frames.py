@@ -54,26 +54,20 @@ class SendFrames:
         self._spoken = spoken
         self._mode: ApprovalMode | None = mode
         self._answers = answers
-        self._loop_threshold = loop_threshold
+        self._trail = failures.Trail(loop_threshold)
         self._next = 0
         self._cancelled = False
         self._fold = calls.CallFold(_MOST_ENDED, turns=True)
-        self._calls: list[messages.CallMade] = []
         self._overlapping: dict[str, list[messages.ToolStart | messages.ToolEnd]] = {}
         """Calls that have begun and were not shown to their end, in order, with the events to show.
         """
         self._usages: list[messages.Usage] = []
-        self._iterations = 0
         self._is_streaming = False
         """Deltas of the current answer were shown."""
         self._response = ""
         self._model_ms = 0
         self._tool_ms = 0
         self._total_ms: int | UnsetType = UNSET
-        self._denied: dict[str, Any] | None = None
-        self._proposed: Call | None = None
-        """The call that was proposed last."""
-        self._fault: failures.Fault | None = None
         self._error: messages.ErrorEnvelope | None = None
 
     def queued(self) -> list[messages.Event]:
@@ -91,7 +85,7 @@ class SendFrames:
     def feed(self, fact: facts.Fact) -> list[messages.Event]:
         match self._fold.take(fact):
             case calls.CallProposed(call):
-                self._proposed = call
+                self._trail.proposed = call
             case calls.AnswerRetracted(reason=reason):
                 return self._retracted(reason)
             case calls.TurnAnswered(message, text):
@@ -136,7 +130,7 @@ class SendFrames:
             case facts.UserMessage():
                 self.messages += 1
             case facts.TurnFailed():
-                self._fault = failures.fault_of(fact)
+                self._trail.fault = failures.fault_of(fact)
                 self._model_ms += fact.duration_ms or 0
             case facts.RunCancelRequested():
                 return self.cancel()
@@ -150,14 +144,14 @@ class SendFrames:
         error = self._error
         failure: Any = UNSET
         if error is not None and self._spoken.has("0.4.0"):
-            failure = failures.failure(error, self._trail(), self._spoken)
+            failure = failures.failure(error, self._trail, self._spoken)
         return messages.Result(
             id=self.send_id,
             status="ok" if error is None else "error",
             response=self._response if error is None else UNSET,
-            tool_calls_made=self._calls,
+            tool_calls_made=self._trail.calls,
             usage=usage.total(self._usages) if self._usages else UNSET,
-            iterations=self._iterations,
+            iterations=self._trail.iterations,
             error=UNSET if error is None else error,
             failure=failure,
             session_id=self._correlation.session_id,
@@ -165,16 +159,6 @@ class SendFrames:
             worker_id=self._correlation.worker_id,
             **self._latencies(),
             **echoed,
-        )
-
-    def _trail(self) -> failures.Trail:
-        return failures.Trail(
-            iterations=self._iterations,
-            calls=self._calls,
-            fault=self._fault,
-            denied=self._denied,
-            malformed=self._malformed(),
-            loop_threshold=self._loop_threshold,
         )
 
     def _latencies(self) -> dict[str, Any]:
@@ -205,23 +189,17 @@ class SendFrames:
         self._next += 1
         return [event]
 
-    def _malformed(self) -> dict[str, Any] | None:
-        call = self._proposed
-        if call is None or not call.is_unreadable:
-            return None
-        return {"id": call.id, "name": call.name, "args": None}
-
     def _retracted(self, reason: str) -> list[messages.Event]:
         """Void the deltas so far. The only event of Heddle for that is an error."""
-        self._proposed = None
+        self._trail.proposed = None
         shown, self._is_streaming = self._is_streaming, False
         return self._say(failures.restart(reason)) if shown else []
 
     def _answered(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
-        self._iterations += 1
+        self._trail.iterations += 1
         self.messages += 1
         self._is_streaming = False
-        self._fault = None  # the provider answers again
+        self._trail.fault = None  # the provider answers again
         self._model_ms += fact.duration_ms
         return [*self._routed(fact), *self._used(fact)]
 
@@ -254,7 +232,7 @@ class SendFrames:
             reason = reason_of(call.tool, "", self._mode)
             return self._say(messages.PermissionDenied(call.tool, reason))
         named = call.id if self._spoken.has("0.5.0") else UNSET
-        self._calls.append(messages.CallMade(call.tool, call.arguments, named))
+        self._trail.calls.append(messages.CallMade(call.tool, call.arguments, named))
         return self._in_turn(call.id, messages.ToolStart(call.tool, call.arguments))
 
     def _end(self, call: Call, end: CallEnd) -> list[messages.Event]:
@@ -285,7 +263,7 @@ class SendFrames:
         is_stated = end.by == "resolver:operator" or end.by.startswith(("hook:", "rule:"))
         is_stated = is_stated or (self._answers and end.is_by_answer)
         reason = end.summary if is_stated else reason_of(call.tool, end.summary, self._mode)
-        self._denied = {"name": call.tool, "call_id": call.id, "reason": reason}
+        self._trail.denied = {"name": call.tool, "call_id": call.id, "reason": reason}
         return self._say(messages.PermissionDenied(call.tool, reason))
 
     def _approval(self, fact: facts.ApprovalRequested) -> list[messages.Event]:
@@ -300,7 +278,9 @@ class SendFrames:
             self._error = messages.cancellation()
             return self._state("completed")
         if outcome == "timeout":
-            self._fault = None  # our own limit ended the call
-        error = failures.envelope(outcome, message, self._fault, self._spoken, self._iterations)
+            self._trail.fault = None  # our own limit ended the call
+        error = failures.envelope(
+            outcome, message, self._trail.fault, self._spoken, self._trail.iterations
+        )
         self._error = error
-        return [*self._say(failures.event_of(error, self._fault)), *self._state("completed")]
+        return [*self._say(failures.event_of(error, self._trail.fault)), *self._state("completed")]
