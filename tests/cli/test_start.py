@@ -20,6 +20,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "batten.agent.rules.reader",
     "batten.agent.rules.remedy",
     "batten.agent.vision",
+    "batten.contract.calls",
     "batten.cli.attachments",
     "batten.cli.commands",
     "batten.cli.completion",

@@ -251,10 +251,8 @@ class Conversation:
         if fact.image_artifact_ids is not UNSET:
             images = tuple(_picture(_take(content, one)) for one in fact.image_artifact_ids)
             self.has_images = True
-        output = fact.summary if fact.output is UNSET else str(fact.output)
-        failed = not isinstance(fact, facts.ToolCompleted) or fact.error is not UNSET
         self._results[fact.tool_call_id] = ToolResult(
-            fact.tool_call_id, fact.tool_name, output, is_error=failed, images=images
+            fact.tool_call_id, fact.tool_name, fact.text, is_error=fact.is_error, images=images
         )
 
     def _close_turn(self) -> None:

@@ -1,7 +1,5 @@
 """The question whether to retry a failed call, for clients that decide about retries."""
 
-from msgspec import UNSET
-
 from batten.agent.deps import Question
 from batten.agent.hooks.matching import HookedCall
 from batten.contract.facts import Fact, ToolFailed, ToolTimedOut
@@ -19,7 +17,6 @@ def retry_question(call: HookedCall, ended: Fact, tried: int) -> Question | None
     if tried >= MOST_ATTEMPTS:
         return None
     name = call.tool.spec.name
-    error = ended.summary if ended.output is UNSET else ended.output
     summary = f"{name} failed: {ended.summary}"
     return Question(
         request_class="tool_retry",
@@ -30,7 +27,7 @@ def retry_question(call: HookedCall, ended: Fact, tried: int) -> Question | None
         detail={
             "tool_call_id": call.call_id,
             "args": call.arguments,
-            "error_message": error[:2000],
+            "error_message": ended.text[:2000],
             "attempt": tried + 1,
             "max_attempts": MOST_ATTEMPTS,
             "summary": summary,

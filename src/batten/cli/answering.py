@@ -7,12 +7,12 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from batten.cli.inspection import open_journal, reads
 from batten.cli.remote import steering
 from batten.cli.remote.address import server_of
 from batten.contract import facts
+from batten.contract.calls import CallFold
 from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
 from batten.journal.contract import Journal, RequestRow
@@ -72,18 +72,18 @@ async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
 
     For other questions, their details.
     """
-    arguments: dict[str, Any] = {}
+    calls = CallFold()
     async for fact in facts_of(journal, request.run_id):
+        calls.take(fact)
         match fact:
-            case facts.AssistantToolCallProposed(tool_call_id=request.tool_call_id):
-                arguments = fact.input
-            case facts.ApprovalRequested(approval_id=request.request_id) if fact.input is not UNSET:
-                return fact.input
+            case facts.ApprovalRequested(approval_id=request.request_id):
+                break
             case facts.RequestOpened(request_id=request.request_id):
                 return fact.detail
             case _:
                 pass
-    return arguments
+    call = calls.get(request.tool_call_id)
+    return {} if call is None else call.input or {}
 
 
 async def cancel_run(options: Namespace) -> int:

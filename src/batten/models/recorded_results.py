@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.calls import end_of
 from batten.contract.outcomes import Outcome, ending_of
 from batten.models.scenario import Assertion, SeenResult
 
@@ -19,14 +20,6 @@ LARGEST_FILE = 64 * 1024
 """Bytes of a file whose content is compared."""
 MOST_FILES = 200
 _LONGEST_OUTPUT = 2000
-
-_ENDINGS: dict[type[facts.Fact], str] = {
-    facts.ToolCompleted: "completed",
-    facts.ToolFailed: "failed",
-    facts.ToolCancelled: "cancelled",
-    facts.ToolTimedOut: "timed_out",
-    facts.PolicyToolBlocked: "denied",
-}
 
 
 class _Edit(Struct):
@@ -74,7 +67,7 @@ class RecordedResults:
             case facts.ToolEnded() | facts.PolicyToolBlocked():
                 # A child's words belong to its own recording.
                 output = "" if fact.output is UNSET or fact.kind == "agent" else fact.output
-                self._endings[fact.tool_call_id] = _ENDINGS[type(fact)], output
+                self._endings[fact.tool_call_id] = end_of(fact).status, output
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self.outcome = ending_of(fact).outcome
             case _:

@@ -134,13 +134,10 @@ class StreamJson:
             case facts.AssistantMessageComplete():
                 self._complete(fact)
             case facts.ToolEnded():
-                failed = not isinstance(fact, facts.ToolCompleted) or fact.error is not UNSET
-                output = fact.summary if fact.output is UNSET else str(fact.output)
-                return [self._tool_result(fact.tool_call_id, output, failed)]
+                return [self._tool_result(fact.tool_call_id, fact.text, fact.is_error)]
             case facts.PolicyToolBlocked():
-                output = fact.reason if fact.output is UNSET else str(fact.output)
                 self._deny(fact)
-                return [self._tool_result(fact.tool_call_id, output, True)]
+                return [self._tool_result(fact.tool_call_id, fact.text, True)]
             case facts.ErrorUpstream() if fact.retry_delay_ms is not UNSET:
                 return [_api_retry(fact)]
             case facts.HookDispatched() | facts.HookCompleted():

@@ -44,6 +44,11 @@ class PolicyToolBlocked(Fact, frozen=True):
     allow_with: str | UnsetType = UNSET
     """Flags that would have allowed the call; absent if none would."""
 
+    @property
+    def text(self) -> str:
+        """What the model receives."""
+        return self.reason if self.output is UNSET else self.output
+
 
 class PolicyModelRewrote(Fact, frozen=True):
     TYPE = "policy.model_rewrote"

@@ -80,12 +80,26 @@ class ToolEnded(Fact, frozen=True):
     image_artifact_ids: list[str] | UnsetType = UNSET
     """Images shown to the model beside the text."""
 
+    @property
+    def text(self) -> str:
+        """What the model receives: the line for people if another program wrote no output."""
+        return self.summary if self.output is UNSET else self.output
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the model is told of a failure."""
+        return True
+
 
 class ToolCompleted(ToolEnded, frozen=True):
     TYPE = "tool.completed"
     ALWAYS = ("output",)
     error: str | UnsetType = UNSET
     """An error reported by an MCP server, without a transport fault."""
+
+    @property
+    def is_error(self) -> bool:
+        return self.error is not UNSET or self.result in ("tool_error", "failed")
 
 
 class ToolFailed(ToolEnded, frozen=True):

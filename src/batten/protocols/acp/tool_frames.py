@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from batten.contract import facts
+from batten.contract import calls, facts
 from batten.contract.envelope import Envelope
 from batten.protocols.acp.content import Diff, Location, Terminal, ToolContent, ToolStatus, shown
 from batten.protocols.acp.tool_calls import absolute, kind_of, locations_of, title_of
@@ -32,7 +32,6 @@ class Patch(Struct, frozen=True):
     diff: str = ""
 
 
-_Ending = facts.ToolEnded | facts.PolicyToolBlocked
 Patches = Callable[[str], Patch | None]
 """The change behind a patch artifact, if it can be read."""
 
@@ -63,12 +62,15 @@ class ToolFrames:
         self._workspace = workspace
         self._patches = patches
         self._replays = replays
+        self._fold = calls.CallFold()
         self._calls: dict[str, _Call] = {}
+        """The calls that are shown and have no end."""
         self._uses: Counter[str] = Counter()
         self._children: dict[str, str] = {}
 
     def begin(self) -> None:
         """Start another run: its ids name other calls."""
+        self._fold = calls.CallFold()
         self._calls.clear()
         self._uses.clear()
         self._children.clear()
@@ -84,20 +86,30 @@ class ToolFrames:
     def leave_none_open(self) -> list[AnyUpdate]:
         """Fail the calls that have no end when the run ends."""
         left = list(self._calls)
-        return [update for call_id in left for update in self._end(call_id, "failed")]
+        return [update for call_id in left for update in self._end(call_id)]
 
     def feed(self, envelope: Envelope) -> list[AnyUpdate]:
         fact: facts.Fact = envelope.data
+        match self._fold.take(fact):
+            case calls.CallProposed(call):
+                return [self._start(envelope.run_id, call)]
+            case calls.CallStarted(call):
+                return self._invoke(envelope.run_id, call, envelope.data.kind)
+            case calls.CallEnded(call, end):
+                return self._end(call.id, end)
+            case calls.AnswerRetracted(calls=void):
+                return [update for call in void for update in self._end(call.id)]
+            case _:
+                return self._report(fact, envelope.occurred_at)
+
+    def _report(self, fact: facts.Fact, at: str) -> list[AnyUpdate]:
+        """What a call tells between its start and its end."""
         match fact:
-            case facts.AssistantToolCallProposed():
-                return [self._start(envelope.run_id, fact.tool_call_id, fact.tool_name, fact.input)]
-            case facts.ToolInvoked():
-                return self._invoke(envelope.run_id, fact)
             case facts.ToolStarted() if isinstance(fact.child_run_id, str):
                 self._children[fact.child_run_id] = fact.tool_call_id
                 return []
             case facts.ToolShellCommand() | facts.ToolShellOutputChunk() | facts.ToolShellExited():
-                return self._shell(fact, envelope.occurred_at)
+                return self._shell(fact, at)
             case facts.ToolEditProposed() | facts.ToolFileWriteProposed():
                 return self._edit(fact.tool_call_id, [fact.patch_artifact_id])
             case facts.ToolMultiEditProposed():
@@ -109,45 +121,31 @@ class ToolFrames:
             case facts.ToolGrepCompleted():
                 found = [(match.path, match.line) for match in fact.matches]
                 return self._locate(fact.tool_call_id, found)
-            case facts.ToolCompleted():
-                failed = fact.result in ("tool_error", "failed")
-                return self._end(fact.tool_call_id, "failed" if failed else "completed", fact)
-            case facts.ToolFailed() | facts.ToolTimedOut() | facts.ToolCancelled():
-                return self._end(fact.tool_call_id, "failed", fact)
-            case facts.PolicyToolBlocked():
-                return self._end(fact.tool_call_id, "failed", fact)
-            case facts.AssistantRetracted():
-                void = (self._end(call_id, "failed") for call_id in fact.tool_call_ids)
-                return [update for updates in void for update in updates]
             case _:
                 return []
 
-    def _start(
-        self, run_id: str, call_id: str, tool: str, arguments: dict[str, Any], kind: str = ""
-    ) -> ToolCallStart:
+    def _start(self, run_id: str, call: calls.Call, kind: str = "") -> ToolCallStart:
         """Show a new call under a unique id: a model may reuse an id, and other runs may too."""
-        self._uses[call_id] += 1
-        again = f":{self._uses[call_id]}" if self._uses[call_id] > 1 else ""
+        self._uses[call.id] += 1
+        again = f":{self._uses[call.id]}" if self._uses[call.id] > 1 else ""
+        arguments = call.input or {}
         start = ToolCallStart(
-            tool_call_id=f"{run_id}:{call_id}{again}",
-            title=title_of(tool, arguments),
-            kind=kind_of(tool, kind or None),
+            tool_call_id=f"{run_id}:{call.id}{again}",
+            title=title_of(call.tool, arguments),
+            kind=kind_of(call.tool, kind or None),
             status="pending",
             locations=locations_of(self._workspace, arguments),
             raw_input=arguments,
         )
-        self._calls[call_id] = _Call(start)
+        self._calls[call.id] = _Call(start)
         return start
 
-    def _invoke(self, run_id: str, fact: facts.ToolInvoked) -> list[AnyUpdate]:
-        arguments = fact.input if isinstance(fact.input, dict) else None
-        if fact.tool_call_id in self._calls:
-            title = None if arguments is None else title_of(fact.tool_name, arguments)
-            return self._tell(
-                fact.tool_call_id, status="in_progress", raw_input=arguments, title=title
-            )
-        started = self._start(run_id, fact.tool_call_id, fact.tool_name, arguments or {}, fact.kind)
-        return [started, *self._tell(fact.tool_call_id, status="in_progress")]
+    def _invoke(self, run_id: str, call: calls.Call, kind: str) -> list[AnyUpdate]:
+        if call.id in self._calls:
+            title = None if call.changed is None else title_of(call.tool, call.changed)
+            return self._tell(call.id, status="in_progress", raw_input=call.changed, title=title)
+        started = self._start(run_id, call, kind)
+        return [started, *self._tell(call.id, status="in_progress")]
 
     def _tell(self, call_id: str, **changes: Any) -> list[AnyUpdate]:
         call = self._calls.get(call_id)
@@ -219,16 +217,13 @@ class ToolFrames:
         ]
         return self._tell(call_id, locations=locations) if locations else []
 
-    def _end(
-        self,
-        call_id: str,
-        status: ToolStatus,
-        fact: _Ending | None = None,
-    ) -> list[AnyUpdate]:
+    def _end(self, call_id: str, end: calls.CallEnd | None = None) -> list[AnyUpdate]:
+        """Without an end it was taken back, or cut off by the end of its run."""
         call = self._calls.pop(call_id, None)
         if call is None:
             return []
-        text = "" if fact is None or fact.output is UNSET else fact.output
+        status: ToolStatus = "failed" if end is None or end.is_error else "completed"
+        text = "" if end is None else end.text
         content: list[ToolContent] | None = None
         if text and (status == "failed" or not call.keeps_content):
             content = [shown(text[:_LONGEST_TEXT])]

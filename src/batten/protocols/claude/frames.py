@@ -145,10 +145,9 @@ class ClaudeFrames:
                 self.context_tokens = fact.usage.input_tokens + fact.usage.output_tokens
                 return [self._frame(self._assistant(fact))]
             case facts.ToolEnded():
-                return [self._frame(_tool_result(fact))]
+                return [self._frame(_tool_result(fact.tool_call_id, fact.text, fact.is_error))]
             case facts.PolicyToolBlocked():
-                text = fact.reason if fact.output is UNSET else fact.output
-                return [self._frame(_user([_result_block(fact.tool_call_id, text, True)]))]
+                return [self._frame(_tool_result(fact.tool_call_id, fact.text, True))]
             case facts.ErrorUpstream() if fact.retry_delay_ms is not UNSET:
                 self._forget()
                 return [self._frame(_api_retry(fact))]
@@ -252,14 +251,9 @@ def _user(content: str | list[Frame]) -> Frame:
     return {"type": "user", "message": {"role": "user", "content": content}}
 
 
-def _tool_result(fact: facts.ToolEnded) -> Frame:
-    failed = not isinstance(fact, facts.ToolCompleted) or fact.error is not UNSET
-    text = fact.summary if fact.output is UNSET else fact.output
-    return _user([_result_block(fact.tool_call_id, text, failed)])
-
-
-def _result_block(call_id: str, text: str, is_error: bool) -> Frame:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": is_error}
+def _tool_result(call_id: str, text: str, is_error: bool) -> Frame:
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+    return _user([{**result, "is_error": is_error}])
 
 
 def _api_retry(fact: facts.ErrorUpstream) -> Frame:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
+from batten.contract import calls
 from batten.contract import facts as f
 from batten.contract.cutting import call_in_short, shortened
 from batten.contract.envelope import Envelope
@@ -63,8 +64,7 @@ class StepFold:
         self.steps: dict[str, Step] = {}
         self.previews: dict[str, Preview] = {}
         """The output of commands, by the id of their step."""
-        self.inputs: dict[str, dict[str, Any]] = {}
-        """The arguments of proposed calls, by the id of the call, until it ends."""
+        self.calls = calls.CallFold(turns=True)
         self.count = 0
         self.places: dict[str, int] = {}
         """The sequence at which each step began."""
@@ -73,13 +73,14 @@ class StepFold:
         self._calls: dict[str, str] = {}
         """The latest step of each call."""
         self._approvals: dict[str, str] = {}
-        self._text = ""
 
     def take(self, envelope: Envelope) -> None:
         fact: f.Fact = envelope.data
-        step = _TAKERS.get(type(fact))
-        if step is not None:
-            step(self, envelope, fact)
+        change = self.calls.take(fact, envelope.sequence)
+        if (taker := _BY_CHANGE.get(type(change))) is not None:
+            taker(self, envelope, change)
+        elif (taker := _BY_FACT.get(type(fact))) is not None:
+            taker(self, envelope, fact)
 
     def step_of_call(self, tool_call_id: str) -> str:
         return self._calls.get(tool_call_id, "")
@@ -121,7 +122,6 @@ class StepFold:
 
     def turn_started(self, envelope: Envelope, fact: f.TurnStarted) -> None:
         self._interrupt(envelope, "interrupted")
-        self._text = ""
         self.model_step = self._open(
             envelope,
             kind="model",
@@ -131,19 +131,9 @@ class StepFold:
             turn_index=fact.turn_index,
         ).id
 
-    def text_came(self, envelope: Envelope, fact: f.AssistantTextComplete) -> None:
-        self._text = (self._text + fact.text)[: _MAX_SUMMARY + 1]
-
-    def retracted(self, envelope: Envelope, fact: f.AssistantRetracted) -> None:
-        self._text = ""
-        for call in fact.tool_call_ids:
-            self.inputs.pop(call, None)
-
-    def proposed(self, envelope: Envelope, fact: f.AssistantToolCallProposed) -> None:
-        self.inputs[fact.tool_call_id] = fact.input
-
-    def answered(self, envelope: Envelope, fact: f.AssistantMessageComplete) -> None:
-        summary = shortened(" ".join(self._text.split()), _MAX_SUMMARY)
+    def answered(self, envelope: Envelope, change: calls.TurnAnswered) -> None:
+        text = change.text[: _MAX_SUMMARY + 1]
+        summary = shortened(" ".join(text.split()), _MAX_SUMMARY)
         self._close(
             self.model_step, envelope, "completed", result="success", output_summary=summary
         )
@@ -158,25 +148,27 @@ class StepFold:
             error_kind=fact.code,
         )
 
-    def invoked(self, envelope: Envelope, fact: f.ToolInvoked) -> None:
-        if fact.input is not UNSET:
-            self.inputs[fact.tool_call_id] = fact.input
-        arguments = self.inputs.get(fact.tool_call_id)
-        step = self._open(
-            envelope,
-            kind=_kind(fact.kind, fact.tool_name),
-            title=_title(fact.tool_name, arguments),
-            status="running",
-            phase="execution",
-            parent_step_id=self.model_step,
-            turn_index=fact.turn_index,
-            tool_name=fact.tool_name,
-            tool_call_id=fact.tool_call_id,
-            **shown_input(arguments, MAX_INPUT),
+    def started(self, envelope: Envelope, change: calls.CallStarted) -> None:
+        fact: f.ToolInvoked = envelope.data
+        step = self._open_call(
+            envelope, change.call, fact.kind, phase="execution", turn_index=fact.turn_index
         )
-        self._calls[fact.tool_call_id] = step.id
+        self._calls[step.tool_call_id] = step.id
         if step.kind in ("shell", "git"):
             self.previews[step.id] = Preview()
+
+    def _open_call(self, envelope: Envelope, call: calls.Call, kind: str, **fields: Any) -> Step:
+        return self._open(
+            envelope,
+            kind="git" if call.tool in ("git", "git_exec") else _KINDS.get(kind, "tool"),
+            title=_title(call),
+            status="running",
+            parent_step_id=self.model_step,
+            tool_name=call.tool,
+            tool_call_id=call.id,
+            **shown_input(call.input, MAX_INPUT),
+            **fields,
+        )
 
     def output_came(self, envelope: Envelope, fact: f.ToolShellOutputChunk) -> None:
         preview = self.previews.get(self._calls.get(fact.tool_call_id, ""))
@@ -188,47 +180,36 @@ class StepFold:
         if step_id in self.steps:
             self.steps[step_id] = replace(self.steps[step_id], exit_code=fact.exit_code)
 
-    def ended(self, envelope: Envelope, fact: f.ToolEnded) -> None:
-        self.inputs.pop(fact.tool_call_id, None)
+    def ended(self, envelope: Envelope, change: calls.CallEnded) -> None:
+        if change.end.status == "denied":
+            self._denied(envelope, change.call, change.end)
+            return
+        fact: f.ToolEnded = envelope.data
         step_id = self._calls.get(fact.tool_call_id, "")
-        status, result, kind = _end_of(fact, self.steps.get(step_id))
-        error = getattr(fact, "error", UNSET)
+        step = self.steps.get(step_id)
+        status, result, kind = _end_of(change.end, "tool" if step is None else step.kind)
         self._close(
             step_id,
             envelope,
             status,
             result=result,
             output_summary=fact.summary,
-            error=error or "",
+            error=change.end.error,
             error_kind=kind,
             artifact_id=fact.result_artifact_id or "",
         )
 
-    def blocked(self, envelope: Envelope, fact: f.PolicyToolBlocked) -> None:
-        arguments = self.inputs.pop(fact.tool_call_id, None)
-        author = fact.policy_id if isinstance(fact.policy_id, str) else ""
-        if not self.model_step and author.startswith("resolver:"):
+    def _denied(self, envelope: Envelope, call: calls.Call, end: calls.CallEnd) -> None:
+        if not self.model_step and end.is_by_answer:
             return  # a command's own run that was rejected took no step
-        is_bound = isinstance(fact.policy_id, str) and fact.policy_id.startswith("bounds:")
-        step = self._open(
-            envelope,
-            kind=_kind(fact.kind or "", fact.tool_name),
-            title=_title(fact.tool_name, arguments),
-            status="running",
-            phase="policy",
-            parent_step_id=self.model_step,
-            tool_name=fact.tool_name,
-            tool_call_id=fact.tool_call_id,
-            **shown_input(arguments, MAX_INPUT),
-        )
+        step = self._open_call(envelope, call, envelope.data.kind or "", phase="policy")
+        is_bound = end.by.startswith("bounds:")
         kind = "sandbox_policy_denied" if is_bound else "policy_denied"
         self._close(
-            step.id, envelope, "completed", result="denied", error=fact.reason, error_kind=kind
+            step.id, envelope, "completed", result="denied", error=end.summary, error_kind=kind
         )
 
     def approval_asked(self, envelope: Envelope, fact: f.ApprovalRequested) -> None:
-        if fact.input is not UNSET:
-            self.inputs[fact.tool_call_id] = fact.input
         self._ask(envelope, fact.approval_id, fact.kind, fact.tool_call_id, fact.summary)
 
     def question_asked(self, envelope: Envelope, fact: f.RequestOpened) -> None:
@@ -287,38 +268,32 @@ class StepFold:
         if step is not None and not step.finished_at:
             self._close(step.id, envelope, "failed", result="error", error_kind=reason)
 
-    def run_ended(self, envelope: Envelope, fact: f.Fact) -> None:
+    def run_ended(self, envelope: Envelope, change: calls.RunEnded) -> None:
         """Close what is left open."""
-        is_cancelled = isinstance(fact, f.RunCancelled)
+        is_cancelled = isinstance(envelope.data, f.RunCancelled)
         status: StepStatus = "cancelled" if is_cancelled else "failed"
         kind = "run_cancelled" if is_cancelled else "run_ended"
         for step_id in [key for key, step in self.steps.items() if not step.finished_at]:
             self._close(step_id, envelope, status, error_kind=kind)
         self._approvals.clear()
-        self.inputs.clear()
 
 
-def _kind(kind: str, tool_name: str) -> StepKind:
-    return "git" if tool_name in ("git", "git_exec") else _KINDS.get(kind, "tool")
+def _title(call: calls.Call) -> str:
+    given = call.input or {}
+    return call_in_short(call.tool, next((given[key] for key in _SUBJECTS if key in given), None))
 
 
-def _title(tool_name: str, arguments: dict[str, Any] | None) -> str:
-    given = arguments or {}
-    return call_in_short(tool_name, next((given[key] for key in _SUBJECTS if key in given), None))
-
-
-def _end_of(fact: f.ToolEnded, step: Step | None) -> tuple[StepStatus, Result | Literal[""], str]:
+def _end_of(end: calls.CallEnd, kind: StepKind) -> tuple[StepStatus, Result | Literal[""], str]:
     """The status, the result and the kind of error that the end of a call gives its step."""
-    kind = step.kind if step is not None else "tool"
-    match fact:
-        case f.ToolCompleted():
-            return "completed", "error" if fact.result == "tool_error" else "success", ""
-        case f.ToolCancelled():
+    match end.status:
+        case "completed":
+            return "completed", "error" if end.is_error else "success", ""
+        case "cancelled":
             return "cancelled", "", "run_cancelled"
-        case f.ToolTimedOut():
+        case "timed_out":
             return "failed", "error", f"{kind}_timeout"
-        case f.ToolFailed(error_kind=str(error_kind)) if error_kind != "exit_status":
-            return "failed", "error", error_kind
+        case _ if end.code and end.code != "exit_status":
+            return "failed", "error", end.code
         case _:
             is_command = kind in ("shell", "git")
             return "failed", "error", f"{kind}_command_failed" if is_command else "tool_failed"
@@ -326,29 +301,22 @@ def _end_of(fact: f.ToolEnded, step: Step | None) -> tuple[StepStatus, Result | 
 
 _Taker: TypeAlias = Callable[[StepFold, Envelope, Any], None]
 
-_TAKERS: dict[type[f.Fact], _Taker] = {
+_BY_CHANGE: dict[type[calls.Change | None], _Taker] = {
+    calls.TurnAnswered: StepFold.answered,
+    calls.CallStarted: StepFold.started,
+    calls.CallEnded: StepFold.ended,
+    calls.RunEnded: StepFold.run_ended,
+}
+_BY_FACT: dict[type[f.Fact], _Taker] = {
     f.TurnStarted: StepFold.turn_started,
-    f.AssistantTextComplete: StepFold.text_came,
-    f.AssistantRetracted: StepFold.retracted,
-    f.AssistantToolCallProposed: StepFold.proposed,
-    f.AssistantMessageComplete: StepFold.answered,
     f.TurnFailed: StepFold.turn_failed,
-    f.ToolInvoked: StepFold.invoked,
     f.ToolShellOutputChunk: StepFold.output_came,
     f.ToolShellExited: StepFold.exited,
-    f.ToolCompleted: StepFold.ended,
-    f.ToolFailed: StepFold.ended,
-    f.ToolCancelled: StepFold.ended,
-    f.ToolTimedOut: StepFold.ended,
-    f.PolicyToolBlocked: StepFold.blocked,
     f.ApprovalRequested: StepFold.approval_asked,
     f.ApprovalResolved: StepFold.resolved,
     f.ApprovalTimedOut: StepFold.timed_out,
     f.RequestOpened: StepFold.question_asked,
     f.RequestClosed: StepFold.question_closed,
     f.GapRunDisconnected: StepFold.disconnected,
-    f.RunFinished: StepFold.run_ended,
-    f.RunFailed: StepFold.run_ended,
-    f.RunCancelled: StepFold.run_ended,
 }
-"""The facts that begin, change or end a step."""
+"""What begins, changes or ends a step."""

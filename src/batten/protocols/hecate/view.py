@@ -233,7 +233,8 @@ class RunView:
             deadline_at=fact.deadline_at or None,
             resolvers=tuple(fact.resolvers or ()),
         )
-        arguments = self._folded.inputs.get(fact.tool_call_id, UNSET)
+        call = self._folded.calls.get(fact.tool_call_id)
+        arguments = UNSET if call is None or call.input is None else call.input
         self._ask(envelope, row, Asked(kind=fact.kind, reason=fact.policy_reason, input=arguments))
 
     def question_asked(self, envelope: Envelope, fact: f.RequestOpened) -> None:

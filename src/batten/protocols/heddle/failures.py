@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from msgspec import UNSET, Struct
 
+from batten.contract.calls import Call
 from batten.contract.facts import TurnFailed
 from batten.contract.outcomes import Outcome
 from batten.protocols.heddle.messages import CallMade, Code, ErrorEnvelope, ErrorEvent
@@ -100,18 +101,18 @@ def words(details: object) -> str:
     return error if isinstance(error, str) else ""
 
 
-class Trail(Struct, frozen=True, kw_only=True):
-    """The history of a send before it failed."""
+class Trail(Struct):
+    """The history of a send, which tells why it failed."""
 
-    iterations: int
-    calls: list[CallMade]
-    fault: Fault | None
-    denied: dict[str, Any] | None
-    """The last denied call."""
-    malformed: dict[str, Any] | None
-    """The last call, if its arguments were unreadable."""
     loop_threshold: int
     """Equal iterations that count as a loop."""
+    iterations: int = 0
+    calls: list[CallMade] = []
+    fault: Fault | None = None
+    denied: dict[str, Any] | None = None
+    """The last denied call."""
+    proposed: Call | None = None
+    """The call that was proposed last."""
 
 
 def failure(error: ErrorEnvelope, trail: Trail, spoken: Spoken) -> dict[str, Any]:
@@ -129,8 +130,9 @@ def failure(error: ErrorEnvelope, trail: Trail, spoken: Spoken) -> dict[str, Any
         return fields
     if calls:
         fields["last_tool"] = calls[-1]
-    if trail.malformed is not None:
-        fields["malformed_tool_call"] = trail.malformed
+    last = trail.proposed
+    if last is not None and last.is_unreadable:
+        fields["malformed_tool_call"] = {"id": last.id, "name": last.name, "args": None}
     match error.code:
         case "loop_detected":
             fields |= {"loop_count": trail.loop_threshold, "loop_threshold": trail.loop_threshold}

@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract import facts
-from batten.contract.outcomes import Outcome, ending_of
+from batten.contract import calls, facts
+from batten.contract.calls import Call, CallEnd
+from batten.contract.outcomes import Outcome
 from batten.protocols.heddle import failures, messages, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
 from batten.protocols.heddle.echoes import Routed
@@ -16,6 +17,8 @@ State = Literal["queued", "running", "cancelling", "completed"]
 
 PREVIEW = 500
 """Characters shown of a tool's result."""
+_MOST_ENDED = 256
+"""Ended calls whose arguments are known if they are tried again."""
 
 
 class Correlation(Struct, frozen=True, kw_only=True):
@@ -51,27 +54,20 @@ class SendFrames:
         self._spoken = spoken
         self._mode: ApprovalMode | None = mode
         self._answers = answers
-        self._loop_threshold = loop_threshold
+        self._trail = failures.Trail(loop_threshold)
         self._next = 0
         self._cancelled = False
-        self._args: dict[str, dict[str, Any]] = {}
-        self._calls: list[messages.CallMade] = []
-        self._refused: set[str] = set()
+        self._fold = calls.CallFold(_MOST_ENDED, turns=True)
         self._overlapping: dict[str, list[messages.ToolStart | messages.ToolEnd]] = {}
         """Calls that have begun and were not shown to their end, in order, with the events to show.
         """
         self._usages: list[messages.Usage] = []
-        self._iterations = 0
-        self._texts: list[str] = []
         self._is_streaming = False
         """Deltas of the current answer were shown."""
         self._response = ""
         self._model_ms = 0
         self._tool_ms = 0
         self._total_ms: int | UnsetType = UNSET
-        self._denied: dict[str, Any] | None = None
-        self._malformed: dict[str, Any] | None = None
-        self._fault: failures.Fault | None = None
         self._error: messages.ErrorEnvelope | None = None
 
     def queued(self) -> list[messages.Event]:
@@ -87,30 +83,41 @@ class SendFrames:
         return events
 
     def feed(self, fact: facts.Fact) -> list[messages.Event]:
+        match self._fold.take(fact):
+            case calls.CallProposed(call):
+                self._trail.proposed = call
+            case calls.AnswerRetracted(reason=reason):
+                return self._retracted(reason)
+            case calls.TurnAnswered(message, text):
+                self._response = text
+                return self._answered(message)
+            case calls.CallStarted(call):
+                return self._started(call)
+            case calls.CallEnded(call, end):
+                self.messages += 1
+                return self._denial(call, end) if end.status == "denied" else self._end(call, end)
+            case calls.RunEnded(end, duration_ms=duration_ms):
+                self._total_ms = duration_ms
+                if end.outcome != "completed":
+                    return self.fail(end.outcome, end.message)
+                self.ended = True
+                return self._state("completed")
+            case _:
+                return self._other(fact)
+        return []
+
+    def _other(self, fact: facts.Fact) -> list[messages.Event]:
         match fact:
             case facts.RunStarted():
                 return [] if self._cancelled else self._state("running")
             case facts.AssistantTextDelta() if fact.delta:
                 self._is_streaming = True
                 return self._say(messages.ContentDelta(fact.delta))
-            case facts.AssistantTextComplete():
-                self._texts.append(fact.text)
-            case facts.AssistantToolCallProposed():
-                self._proposed(fact)
-            case facts.AssistantRetracted():
-                return self._retracted(fact)
-            case facts.AssistantMessageComplete():
-                return self._answered(fact)
-            case facts.ToolInvoked():
-                return self._invoked(fact)
-            case facts.ToolEnded():
-                return self._tool_ended(fact)
             case facts.PolicyToolDecided(verdict="ask") if not self._answers:
-                return self._say(messages.PermissionRequest(fact.tool_name, self._reason(fact)))
+                reason = reason_of(fact.tool_name, fact.reason, self._mode)
+                return self._say(messages.PermissionRequest(fact.tool_name, reason))
             case facts.ApprovalRequested() if self._answers:
                 return self._approval(fact)
-            case facts.PolicyToolBlocked():
-                return self._blocked(fact)
             case facts.ContextPruned():
                 pruned = len(fact.tool_call_ids)
                 return self._say(
@@ -118,17 +125,15 @@ class SendFrames:
                 )
             case facts.ContextCompacted() | facts.CostCallUnfinished():
                 return self._used(fact)
-            case facts.AssistantFinalAnswer():
-                return self._planned()
+            case facts.AssistantFinalAnswer() if self._mode == "plan" and self._response:
+                return self._say(messages.PlanComplete(self._response))
             case facts.UserMessage():
                 self.messages += 1
             case facts.TurnFailed():
-                self._fault = failures.fault_of(fact)
+                self._trail.fault = failures.fault_of(fact)
                 self._model_ms += fact.duration_ms or 0
             case facts.RunCancelRequested():
                 return self.cancel()
-            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
-                return self._end(fact)
             case _:
                 pass
         return []
@@ -139,14 +144,14 @@ class SendFrames:
         error = self._error
         failure: Any = UNSET
         if error is not None and self._spoken.has("0.4.0"):
-            failure = failures.failure(error, self._trail(), self._spoken)
+            failure = failures.failure(error, self._trail, self._spoken)
         return messages.Result(
             id=self.send_id,
             status="ok" if error is None else "error",
             response=self._response if error is None else UNSET,
-            tool_calls_made=self._calls,
+            tool_calls_made=self._trail.calls,
             usage=usage.total(self._usages) if self._usages else UNSET,
-            iterations=self._iterations,
+            iterations=self._trail.iterations,
             error=UNSET if error is None else error,
             failure=failure,
             session_id=self._correlation.session_id,
@@ -154,16 +159,6 @@ class SendFrames:
             worker_id=self._correlation.worker_id,
             **self._latencies(),
             **echoed,
-        )
-
-    def _trail(self) -> failures.Trail:
-        return failures.Trail(
-            iterations=self._iterations,
-            calls=self._calls,
-            fault=self._fault,
-            denied=self._denied,
-            malformed=self._malformed,
-            loop_threshold=self._loop_threshold,
         )
 
     def _latencies(self) -> dict[str, Any]:
@@ -194,26 +189,17 @@ class SendFrames:
         self._next += 1
         return [event]
 
-    def _proposed(self, fact: facts.AssistantToolCallProposed) -> None:
-        unreadable = fact.unreadable is True
-        self._args[fact.tool_call_id] = {} if unreadable else fact.input
-        call = {"id": fact.tool_call_id, "name": fact.tool_name, "args": None}
-        self._malformed = call if unreadable else None
-
-    def _retracted(self, fact: facts.AssistantRetracted) -> list[messages.Event]:
+    def _retracted(self, reason: str) -> list[messages.Event]:
         """Void the deltas so far. The only event of Heddle for that is an error."""
-        self._texts, self._malformed = [], None
-        for call_id in fact.tool_call_ids:
-            self._args.pop(call_id, None)
+        self._trail.proposed = None
         shown, self._is_streaming = self._is_streaming, False
-        return self._say(failures.restart(fact.reason)) if shown else []
+        return self._say(failures.restart(reason)) if shown else []
 
     def _answered(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
-        self._iterations += 1
+        self._trail.iterations += 1
         self.messages += 1
-        self._response, self._texts = "".join(self._texts), []
         self._is_streaming = False
-        self._fault = None  # the provider answers again
+        self._trail.fault = None  # the provider answers again
         self._model_ms += fact.duration_ms
         return [*self._routed(fact), *self._used(fact)]
 
@@ -237,25 +223,23 @@ class SendFrames:
             events += self._say(messages.UpstreamProvider(self.routed.upstream))
         return events
 
-    def _invoked(self, fact: facts.ToolInvoked) -> list[messages.Event]:
-        if self._mode == "plan" and not allows(self._mode, fact.tool_name):
-            # The tool was not offered, so there was nothing to run.
-            self._refused.add(fact.tool_call_id)
-            return self._say(messages.PermissionDenied(fact.tool_name, self._reason(fact)))
-        changed = fact.input
-        args = self._args.get(fact.tool_call_id, {}) if changed is UNSET else changed
-        named = fact.tool_call_id if self._spoken.has("0.5.0") else UNSET
-        self._calls.append(messages.CallMade(fact.tool_name, args, named))
-        return self._in_turn(fact.tool_call_id, messages.ToolStart(fact.tool_name, args))
+    def _is_refused(self, tool: str) -> bool:
+        """Whether plan mode did not offer the tool, so that there was nothing to run."""
+        return self._mode == "plan" and not allows(self._mode, tool)
 
-    def _tool_ended(self, fact: facts.ToolEnded) -> list[messages.Event]:
-        self.messages += 1
-        if fact.tool_call_id in self._refused:
+    def _started(self, call: Call) -> list[messages.Event]:
+        if self._is_refused(call.tool):
+            reason = reason_of(call.tool, "", self._mode)
+            return self._say(messages.PermissionDenied(call.tool, reason))
+        named = call.id if self._spoken.has("0.5.0") else UNSET
+        self._trail.calls.append(messages.CallMade(call.tool, call.arguments, named))
+        return self._in_turn(call.id, messages.ToolStart(call.tool, call.arguments))
+
+    def _end(self, call: Call, end: CallEnd) -> list[messages.Event]:
+        if self._is_refused(call.tool):
             return []
-        self._tool_ms += fact.duration_ms
-        text = fact.output if isinstance(fact.output, str) else fact.summary
-        ended = messages.ToolEnd(fact.tool_name, text[:PREVIEW])
-        return self._in_turn(fact.tool_call_id, ended)
+        self._tool_ms += end.duration_ms
+        return self._in_turn(call.id, messages.ToolEnd(call.tool, end.text[:PREVIEW]))
 
     def _in_turn(
         self, call_id: str, payload: messages.ToolStart | messages.ToolEnd
@@ -274,45 +258,18 @@ class SendFrames:
             del self._overlapping[first]
         return events
 
-    def _blocked(self, fact: facts.PolicyToolBlocked) -> list[messages.Event]:
-        self.messages += 1
-        reason = self._reason(fact)
-        self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
-        return self._say(messages.PermissionDenied(fact.tool_name, reason))
+    def _denial(self, call: Call, end: CallEnd) -> list[messages.Event]:
+        # Heddle's table is the reason, unless a person, a hook or a rule that denies is.
+        is_stated = end.by == "resolver:operator" or end.by.startswith(("hook:", "rule:"))
+        is_stated = is_stated or (self._answers and end.is_by_answer)
+        reason = end.summary if is_stated else reason_of(call.tool, end.summary, self._mode)
+        self._trail.denied = {"name": call.tool, "call_id": call.id, "reason": reason}
+        return self._say(messages.PermissionDenied(call.tool, reason))
 
     def _approval(self, fact: facts.ApprovalRequested) -> list[messages.Event]:
         reason = reason_of(fact.kind, fact.policy_reason, self._mode)
         request = messages.PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
         return self._say(request)
-
-    def _reason(
-        self, fact: facts.PolicyToolDecided | facts.PolicyToolBlocked | facts.ToolInvoked
-    ) -> str:
-        if isinstance(fact, facts.PolicyToolBlocked) and not self._is_by_mode(fact):
-            return fact.reason
-        reason = "" if isinstance(fact, facts.ToolInvoked) else fact.reason
-        return reason_of(fact.tool_name, reason, self._mode)
-
-    def _is_by_mode(self, fact: facts.PolicyToolBlocked) -> bool:
-        """Whether Heddle's table is the reason, and not a person, a hook or a rule that denies."""
-        by = fact.policy_id if isinstance(fact.policy_id, str) else ""
-        answered = self._answers and by.startswith("resolver:")
-        return not (answered or by == "resolver:operator" or by.startswith(("hook:", "rule:")))
-
-    def _planned(self) -> list[messages.Event]:
-        if self._mode != "plan" or not self._response:
-            return []
-        return self._say(messages.PlanComplete(self._response))
-
-    def _end(
-        self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled
-    ) -> list[messages.Event]:
-        self._total_ms = fact.duration_ms
-        end = ending_of(fact)
-        if end.outcome != "completed":
-            return self.fail(end.outcome, end.message)
-        self.ended = True
-        return self._state("completed")
 
     def fail(self, outcome: Outcome, message: str) -> list[messages.Event]:
         """End the send with an error."""
@@ -321,7 +278,9 @@ class SendFrames:
             self._error = messages.cancellation()
             return self._state("completed")
         if outcome == "timeout":
-            self._fault = None  # our own limit ended the call
-        error = failures.envelope(outcome, message, self._fault, self._spoken, self._iterations)
+            self._trail.fault = None  # our own limit ended the call
+        error = failures.envelope(
+            outcome, message, self._trail.fault, self._spoken, self._trail.iterations
+        )
         self._error = error
-        return [*self._say(failures.event_of(error, self._fault)), *self._state("completed")]
+        return [*self._say(failures.event_of(error, self._trail.fault)), *self._state("completed")]

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from batten.contract import facts
+from batten.contract import calls, facts
 from batten.contract.envelope import Envelope
 from batten.protocols.json_line import encode
 
@@ -29,33 +29,23 @@ class Transcript:
 
     def __init__(self) -> None:
         self._waiting: list[Line] = []
-        self._texts: list[str] = []
-        self._calls: list[Line] = []
+        self._fold = calls.CallFold(turns=True)
 
     def feed(self, envelope: Envelope) -> bytes:
         """Lines to write after this fact."""
         at, fact = envelope.occurred_at, envelope.data
-        match fact:
-            case facts.UserMessage() if not self._waiting:
-                return encode({"role": "user", "content": fact.text, "timestamp": at})
-            case facts.UserMessage():
-                self._hold("user", fact.text, at)
-            case facts.AssistantTextComplete():
-                self._texts.append(fact.text)
-            case facts.AssistantToolCallProposed():
-                self._calls.append(_call(fact))
-            case facts.AssistantRetracted():
-                self._texts, self._calls = [], []
-            case facts.AssistantMessageComplete():
-                more = {"tool_calls": self._calls} if self._calls else {}
-                self._hold("assistant", "".join(self._texts), at, **more)
-                self._texts, self._calls = [], []
-            case facts.ToolEnded():
-                self._hold("tool", fact.output or "", at, tool_call_id=fact.tool_call_id)
-            case facts.PolicyToolBlocked():
-                self._hold("tool", fact.output or "", at, tool_call_id=fact.tool_call_id)
-            case facts.RunFinished():
+        match self._fold.take(fact):
+            case calls.TurnAnswered(text=text, calls=proposed):
+                more = {"tool_calls": [_call(call) for call in proposed]} if proposed else {}
+                self._hold("assistant", text, at, **more)
+            case calls.CallEnded(call, end):
+                self._hold("tool", end.text, at, tool_call_id=call.id)
+            case calls.RunEnded(end) if end.outcome == "completed":
                 return b"".join(map(encode, self._waiting))
+            case None if isinstance(fact, facts.UserMessage):
+                if not self._waiting:
+                    return encode({"role": "user", "content": fact.text, "timestamp": at})
+                self._hold("user", fact.text, at)
             case _:
                 pass
         return b""
@@ -64,10 +54,10 @@ class Transcript:
         self._waiting.append({"role": role, "content": content, **more, "timestamp": at})
 
 
-def _call(fact: facts.AssistantToolCallProposed) -> Line:
-    arguments = msgspec.json.encode(fact.input).decode()
+def _call(call: calls.Call) -> Line:
+    arguments = msgspec.json.encode(call.proposed).decode()
     return {
-        "id": fact.tool_call_id,
+        "id": call.id,
         "type": "function",
-        "function": {"name": fact.tool_name, "arguments": arguments},
+        "function": {"name": call.name, "arguments": arguments},
     }

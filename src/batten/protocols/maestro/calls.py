@@ -3,11 +3,13 @@
 A response covers a run and its child runs; `Shared` holds their common state.
 """
 
+from collections import defaultdict
 from typing import Any
 
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.calls import Call, CallChanged, CallEnd, CallEnded, CallFold, CallStarted
 from batten.contract.envelope import Envelope
 from batten.protocols.maestro import asking
 from batten.protocols.maestro import outgoing as out
@@ -18,6 +20,8 @@ from batten.protocols.maestro.vocabulary import RequestType
 Opened = facts.ApprovalRequested | facts.RequestOpened
 Closed = facts.ApprovalResolved | facts.ApprovalTimedOut | facts.RequestClosed
 
+_MOST_ENDED = 256
+"""Ended calls that are known when a question about them or a retry comes."""
 _LENT: frozenset[RequestType] = frozenset({"client_tool", "user_input"})
 """Classes that are also sent as `client_tool_request`, the older message."""
 
@@ -35,25 +39,21 @@ class Shared:
         """Why requests end without an answer."""
 
 
-class _Call(Struct):
-    """A call, as far as it is shown."""
+class _CallState(Struct):
+    """What was sent of a call."""
 
-    tool: str
-    args: dict[str, Any]
-    is_shown: bool = False
-    """Whether its `tool_call` was sent."""
-    is_over: bool = False
-    """Whether a `tool_end` was sent."""
-    is_labelled: bool = False
-    streamed: bool = False
-    """Whether its output was streamed."""
-    approval_id: str = ""
+    called: bool = False
+    """Its `tool_call`."""
+    label: bool = False
+    output: bool = False
+    """Output of its present attempt."""
 
 
 class Calls:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._calls: dict[str, _Call] = {}
+        self._fold = CallFold(_MOST_ENDED)
+        self._shown: defaultdict[str, _CallState] = defaultdict(_CallState)
         self._pictures: dict[str, str] = {}
 
     def child(self) -> "Calls":
@@ -62,38 +62,44 @@ class Calls:
     def feed(self, envelope: Envelope) -> list[out.Message]:
         """The messages of one fact. For a child run these are all there are."""
         fact: facts.Fact = envelope.data
+        if isinstance(fact, facts.RunFinished | facts.RunFailed | facts.RunCancelled):
+            return self.cut_off()
+        match self._fold.take(fact, envelope.sequence):
+            case CallStarted(call):
+                self._shown[call.id].output = False
+                return [*self._tell(call), out.ToolStart(call_id=call.id)]
+            case CallEnded(call, end) if end.status == "denied":
+                return self._denied(call, end)
+            case CallEnded(call, end):
+                return self._ended(call, end, envelope.data)
+            case CallChanged(call) if isinstance(fact, facts.PolicyToolDecided):
+                return [] if call.verdict == "ask" else self._tell(call)
+            case _:
+                return self._other(fact, milliseconds(envelope))
+
+    def _other(self, fact: facts.Fact, at_ms: int) -> list[out.Message]:
         match fact:
             case facts.AssistantToolCallProposed():
-                self._calls[fact.tool_call_id] = _Call(fact.tool_name, fact.input)
+                self._shown.pop(fact.tool_call_id, None)
             case facts.ApprovalRequested() | facts.RequestOpened():
-                return self._request(fact, milliseconds(envelope))
+                return self._request(fact, at_ms)
             case facts.ApprovalResolved() | facts.ApprovalTimedOut() | facts.RequestClosed():
-                return self._close(fact, milliseconds(envelope))
-            case facts.PolicyToolDecided() if fact.verdict != "ask":
-                return self._tell(fact.tool_call_id, self._call(fact.tool_call_id, fact.tool_name))
-            case facts.PolicyToolBlocked():
-                return self._blocked(fact)
-            case facts.ToolInvoked():
-                return self._started(fact)
+                return self._close(fact, at_ms)
             case facts.ToolShellOutputChunk() if fact.data:
-                self._call(fact.tool_call_id, "").streamed = True
+                self._shown[fact.tool_call_id].output = True
                 return [out.ToolOutput(call_id=fact.tool_call_id, content=fact.data)]
             case facts.ArtifactCreated(kind="image"):
                 self._pictures[fact.artifact_id] = fact.mime_type or "image/*"
-            case facts.ToolEnded():
-                return self._ended(fact)
-            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
-                return self.cut_off()
             case _:
                 pass
         return []
 
     def _request(self, fact: Opened, at_ms: int) -> list[out.Message]:
-        call = self._calls.get(fact.tool_call_id) or _Call("unknown", {})
-        name = "mcp_elicitation" if _class(fact) == "mcp_elicitation" else call.tool
-        if isinstance(fact, facts.ApprovalRequested) and fact.input is not UNSET:
-            call.args = fact.input
-        put = asking.put(fact, tool=name, args=call.args, at_ms=at_ms)
+        call, shown = self._fold.get(fact.tool_call_id), self._shown[fact.tool_call_id]
+        name = "unknown" if call is None else call.tool
+        name = "mcp_elicitation" if _class(fact) == "mcp_elicitation" else name
+        args = {} if call is None else call.input or {}
+        put = asking.put(fact, tool=name, args=args, at_ms=at_ms)
         is_sent = put.request_type in self._shared.asks
         self._shared.pending[put.request_id] = Pending(
             request_id=put.request_id,
@@ -103,14 +109,13 @@ class Calls:
             started_at_ms=at_ms,
         )
         # The request to run a tool of the client has nothing to add to the label of its call.
-        if put.request_type != "client_tool" or not call.is_labelled:
+        if put.request_type != "client_tool" or not shown.label:
             self._shared.totals.label(put.summary_label or "")
-            call.is_labelled = True
+            shown.label = True
         messages: list[out.Message] = []
         if put.request_type == "approval":
-            call.approval_id = put.request_id
-            call.is_shown = True
-            messages.append(_called(put.call_id, put.tool, call.args, requires_approval=True))
+            shown.called = True
+            messages.append(_called(put.call_id, put.tool, args, requires_approval=True))
         elif put.request_type in _LENT:
             request = out.ClientToolRequest(call_id=put.call_id, tool=put.tool, args=put.args)
             messages.append(request)
@@ -125,81 +130,68 @@ class Calls:
         why = f"{self._shared.why or 'Run ended'} before request completed"
         return [asking.resolved(pending, fact, at_ms=at_ms, cancelled=why)]
 
-    def _call(self, call_id: str, tool: str) -> _Call:
-        """The state of a call, with the tool's name from the latest fact."""
-        call = self._calls.setdefault(call_id, _Call(tool, {}))
-        call.tool = tool or call.tool
-        return call
-
-    def _tell(self, call_id: str, call: _Call) -> list[out.Message]:
-        if not call.is_labelled:
-            call.is_labelled = True
-            self._shared.totals.label(asking.label_of(call.tool, call.args))
-        if call.is_shown:
+    def _tell(self, call: Call) -> list[out.Message]:
+        shown, args = self._shown[call.id], call.input or {}
+        if not shown.label:
+            shown.label = True
+            self._shared.totals.label(asking.label_of(call.tool, args))
+        if shown.called:
             return []
-        call.is_shown = True
-        return [_called(call_id, call.tool, call.args, requires_approval=False)]
+        shown.called = True
+        return [_called(call.id, call.tool, args, requires_approval=False)]
 
-    def _started(self, fact: facts.ToolInvoked) -> list[out.Message]:
-        call = self._call(fact.tool_call_id, fact.tool_name)
-        call.streamed = False
-        messages = self._tell(fact.tool_call_id, call)
-        return [*messages, out.ToolStart(call_id=fact.tool_call_id)]
-
-    def _blocked(self, fact: facts.PolicyToolBlocked) -> list[out.Message]:
+    def _denied(self, call: Call, end: CallEnd) -> list[out.Message]:
         """A call refused by a rule or an answer: it never starts."""
-        call = self._call(fact.tool_call_id, fact.tool_name)
-        call.is_over = True
-        self._shared.totals.tool_ended(fact.tool_name, success=False)
+        self._shared.totals.tool_ended(call.tool, success=False)
         ended = out.ToolEnd(
-            call_id=fact.tool_call_id,
+            call_id=call.id,
             success=False,
-            tool=fact.tool_name,
-            details={"summary": fact.reason},
+            tool=call.tool,
+            details={"summary": end.summary},
             error_code="permission_denied",
             approval_request_id=call.approval_id or UNSET,
             governed_outcome="denied",
         )
-        return [*self._tell(fact.tool_call_id, call), ended]
+        return [*self._tell(call), ended]
 
-    def _ended(self, fact: facts.ToolEnded) -> list[out.Message]:
-        success = isinstance(fact, facts.ToolCompleted) and fact.error is UNSET
-        self._shared.totals.tool_ended(fact.tool_name, success=success)
-        call = self._call(fact.tool_call_id, fact.tool_name)
-        call.is_over = True
+    def _ended(self, call: Call, end: CallEnd, fact: facts.ToolEnded) -> list[out.Message]:
+        self._shared.totals.tool_ended(call.tool, success=not end.is_error)
         messages: list[out.Message] = []
-        shown = [] if call.streamed or fact.output is UNSET else [fact.output]
+        is_told = self._shown[call.id].output or fact.output is UNSET
+        shown = [] if is_told else [end.text]
         if fact.image_artifact_ids is not UNSET:
             kinds = (self._pictures.get(one, "image/*") for one in fact.image_artifact_ids)
             shown += [f"[image:{kind}]" for kind in kinds]
         if content := "\n".join(filter(None, shown)):
-            messages.append(out.ToolOutput(call_id=fact.tool_call_id, content=content))
+            messages.append(out.ToolOutput(call_id=call.id, content=content))
+        code = end.code or ("tool_error" if end.status == "failed" else end.status)
         ended = out.ToolEnd(
-            call_id=fact.tool_call_id,
-            success=success,
-            tool=fact.tool_name,
-            details={"summary": fact.summary, "duration_ms": fact.duration_ms},
-            error_code=UNSET if success else _error_code(fact),
+            call_id=call.id,
+            success=not end.is_error,
+            tool=call.tool,
+            details={"summary": end.summary, "duration_ms": end.duration_ms},
+            error_code=code if end.is_error else UNSET,
         )
         return [*messages, ended]
 
     def cut_off(self) -> list[out.Message]:
         """The run is over: the ends of the calls that were shown and have none. Such a call waited
         for an approval, or was allowed and had not begun."""
-        left = [(key, one) for key, one in self._calls.items() if one.is_shown and not one.is_over]
-        for _, call in left:
-            call.is_over = True
+        open_ = self._fold.open.values()
+        left = [call for call in open_ if self._shown[call.id].called and not call.ends]
+        self._fold = CallFold(_MOST_ENDED)
+        for call in left:
             self._shared.totals.tool_ended(call.tool, success=False)
         return [
             out.ToolEnd(
-                call_id=call_id,
+                call_id=call.id,
                 success=False,
                 tool=call.tool,
                 details={"summary": "the run ended first"},
                 error_code="cancelled",
                 approval_request_id=call.approval_id or UNSET,
             )
-            for call_id, call in left
+            for call in left
         ]
 
 
@@ -211,15 +203,3 @@ def _called(call_id: str, tool: str, args: Any, *, requires_approval: bool) -> o
     return out.ToolCalled(
         call_id=call_id, tool=tool, args=args, requires_approval=requires_approval
     )
-
-
-def _error_code(fact: facts.ToolEnded) -> str:
-    match fact:
-        case facts.ToolFailed() if fact.error_kind is not UNSET:
-            return fact.error_kind
-        case facts.ToolCancelled():
-            return "cancelled"
-        case facts.ToolTimedOut():
-            return "timed_out"
-        case _:
-            return "tool_error"

@@ -8,9 +8,9 @@ from functools import partial
 
 from batten.agent.execution import Ended
 from batten.contract import facts
+from batten.contract.calls import CallEnded, CallFold
 from batten.contract.envelope import Envelope
 from batten.contract.errors import BattenError
-from batten.contract.facts.tool import ToolCompleted, ToolEnded
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.serve.output import Output, show_lines_on
@@ -244,26 +244,20 @@ class _ChildRenderer(Renderer):
     def __init__(self, top: LiveRenderer, call_id: str) -> None:
         self._top = top
         self._call_id = call_id
-        self._titles: dict[str, str] = {}
+        self._calls = CallFold()
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
-        fact = envelope.data
         lines: list[Line] = []
-        match fact:
-            case facts.AssistantToolCallProposed():
-                self._titles[fact.tool_call_id] = call_title(fact.tool_name, fact.input)
-            case ToolEnded():
-                lines = [self._line(fact.tool_call_id, fact.tool_name, fact.summary, fact)]
-            case facts.PolicyToolBlocked():
-                lines = [self._line(fact.tool_call_id, fact.tool_name, fact.reason, fact)]
+        match self._calls.take(envelope.data):
+            case CallEnded(call, end):
+                arguments = call.proposed
+                title = call.tool if arguments is None else call_title(call.name, arguments)
+                style = "dim" if end.status == "completed" else "red"
+                pieces = ((title, "dim"), (f" · {end.summary}", style))
+                lines = [Line(pieces, OUTPUT, most_rows=2)]
             case _:
                 pass
-        self._top.show_child(self._call_id, fact, lines)
-
-    def _line(self, call_id: str, name: str, result: str, fact: facts.Fact) -> Line:
-        title = self._titles.pop(call_id, name)
-        style = "dim" if isinstance(fact, ToolCompleted) else "red"
-        return Line(((title, "dim"), (f" · {result}", style)), OUTPUT, most_rows=2)
+        self._top.show_child(self._call_id, envelope.data, lines)
 
     def child(self, tool_call_id: str) -> Renderer:
         return self

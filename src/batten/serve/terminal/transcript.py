@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract import facts
+from batten.contract.calls import Call, CallChanged, CallFold
 from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.serve.terminal.calls import OUTPUT, CallBlock
@@ -20,6 +21,8 @@ from batten.serve.terminal.run_lines import run_lines
 from batten.serve.terminal.totals import Totals
 
 _MOST_TEXT_LINES = 40
+_MOST_ENDED = 16
+"""Ended calls that are known when one is tried again."""
 
 
 class _Entry(Struct):
@@ -28,11 +31,6 @@ class _Entry(Struct):
     block: CallBlock
     lines: list[Line] = msgspec.field(default_factory=list[Line])
     has_ended: bool = False
-
-
-class _Proposal(Struct, frozen=True):
-    name: str
-    arguments: dict[str, Any]
 
 
 class Transcript:
@@ -46,12 +44,9 @@ class Transcript:
         self._holds_answer = holds_answer
         self._held: list[Line] = []
         """The last text, until it turns out not to be the answer."""
-        self._proposals: dict[str, _Proposal] = {}
-        """The calls of the current turn."""
+        self._calls = CallFold(_MOST_ENDED)
         self._entries: dict[str, _Entry] = {}
         """Calls that have begun and are not written to their end, the open one first."""
-        self._approvals: dict[str, str] = {}
-        """The call of each pending approval."""
         self._totals = Totals()
         self._is_queued = False
 
@@ -68,11 +63,11 @@ class Transcript:
             before, self._held = self._held, before
         if envelope.type in facts.TERMINAL:
             before += self._leftovers()
-        if isinstance(fact, facts.TurnStarted | facts.AssistantRetracted):
-            self._proposals.clear()
         if isinstance(fact, facts.AssistantRetracted):
             self._held = []
-        lines = [*before, *self._lines(fact, at)]
+        change = self._calls.take(fact)
+        asked = change.call.id if isinstance(change, CallChanged) else ""
+        lines = [*before, *self._lines(fact, at, asked)]
         self.patches.clear()
         return lines
 
@@ -80,16 +75,12 @@ class Transcript:
         """Lines of the child run that a call started, for its block."""
         return self._add(call_id, lines) if call_id in self._entries else []
 
-    def _lines(self, fact: facts.Fact, at: str) -> Iterable[Line]:
+    def _lines(self, fact: facts.Fact, at: str, asked: str) -> Iterable[Line]:
+        """`asked`: the call of the approval that the fact answers."""
         match fact:
             case facts.AssistantTextComplete():
                 return self._text(fact.text, at)
-            case facts.AssistantToolCallProposed():
-                self._proposals[fact.tool_call_id] = _Proposal(fact.tool_name, fact.input)
-                return ()
             case facts.ToolInvoked():
-                if isinstance(fact.input, dict):  # a hook or an answer changed them
-                    self._proposals[fact.tool_call_id] = _Proposal(fact.tool_name, fact.input)
                 return self._begin(fact.tool_call_id, fact.tool_name, at)
             case facts.PolicyToolBlocked():
                 lines = self._begin(fact.tool_call_id, fact.tool_name, at)
@@ -98,7 +89,7 @@ class Transcript:
             case facts.ApprovalRequested():
                 return self._ask_approval(fact, at)
             case facts.ApprovalResolved() | facts.ApprovalTimedOut():
-                return self._close_approval(fact)
+                return self._close_approval(fact, asked)
             case facts.RunQueued() if self._is_queued:
                 prefix = OUTPUT if self._entries else ""
                 return [line("queued again", "dim", prefix=prefix, at=at)]
@@ -130,8 +121,8 @@ class Transcript:
         """The header of a call, unless it was shown with the question about it."""
         if call_id in self._entries:
             return []
-        proposal = self._proposals.get(call_id) or _Proposal(name, {})
-        block = CallBlock(proposal.name, proposal.arguments, whole=self._verbose)
+        call = self._calls.get(call_id) or Call(id=call_id, name=name, tool=name)
+        block = CallBlock(call.name, call.begun_input, whole=self._verbose)
         self._entries[call_id] = _Entry(block)
         return self._add(call_id, [block.header(at)])
 
@@ -161,19 +152,19 @@ class Transcript:
 
     def _ask_approval(self, fact: facts.ApprovalRequested, at: str) -> list[Line]:
         """The question, at once: below its call, or by itself while another block is open."""
-        self._approvals[fact.approval_id] = fact.tool_call_id
         shown = self._begin(fact.tool_call_id, fact.kind, at)
         block = self._entries[fact.tool_call_id].block
         is_open = next(iter(self._entries)) == fact.tool_call_id
         question = block.question(fact, by_itself=not is_open)
         return [*shown, *question] if is_open else question
 
-    def _close_approval(self, fact: facts.ApprovalResolved | facts.ApprovalTimedOut) -> list[Line]:
+    def _close_approval(
+        self, fact: facts.ApprovalResolved | facts.ApprovalTimedOut, call_id: str
+    ) -> list[Line]:
         if isinstance(fact, facts.ApprovalTimedOut):
             text = f"nobody answered in {fact.after_seconds} s"
         else:
             comment = f": {fact.comment}" if fact.comment else ""
             text = f"{fact.decision} by {fact.by}{comment}"
         closed = [line(text, "yellow", prefix=OUTPUT)]
-        call_id = self._approvals.pop(fact.approval_id, "")
         return self._add(call_id, closed) if call_id in self._entries else closed

@@ -4,7 +4,7 @@ Event ids are event ids of facts with the name of the event behind them: the sam
 the same events, and JetStream drops repeats by them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from batten import __version__
 from batten.contract import facts
+from batten.contract.calls import Call, CallChanged, CallEnd, CallEnded, CallStarted, RunEnded
 from batten.contract.envelope import Envelope
 from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolEnded
@@ -30,13 +31,13 @@ from batten.sinks.bus import payloads
 from batten.sinks.bus.calls import (
     MUTATES,
     RISKS,
-    Call,
-    Calls,
+    KnownCalls,
     cut_short,
     how_it_ended,
     learned,
     left_workspace,
     refused_address,
+    summary,
 )
 from batten.sinks.bus.correlation import (
     correlation_of,
@@ -93,8 +94,7 @@ class BusFold:
         self._workspace = ""
         self._surface = ""
         self._is_reopened = False
-        self._calls = Calls(run_id)
-        self._approvals: dict[str, str] = {}
+        self._calls = KnownCalls(run_id)
         self._pending = 0
         self._opened_at = ""
         self._prompt: dict[str, Any] | None = None
@@ -116,36 +116,47 @@ class BusFold:
 
     def _events(self, envelope: Envelope) -> Iterator[Message]:
         fact = envelope.data
+        match change := self._calls.take(fact, envelope.sequence):
+            case CallStarted(call):
+                yield self._attempt(envelope, fact, call)
+            case CallEnded(call, end) if end.status == "denied":
+                yield from self._blocked(envelope, fact, call, end)
+            case CallEnded(call, end):
+                yield from self._ended(envelope, fact, call, end)
+            case RunEnded(calls=calls):
+                yield from self._outcomes(envelope, fact, calls)
+            case CallChanged(call) if isinstance(fact, facts.PolicyToolDecided):
+                if call.sequence >= 0 and call.verdict == "allow" and not call.answer:
+                    # Who is asked whether to try again decides without an approval.
+                    is_asked = call.decided_by.startswith("resolver:")
+                    mode: payloads.DecisionMode = "ALLOW" if is_asked else "AUTO_APPROVED"
+                    yield self._hit(envelope, call.id, mode, fact.reason)
+            case _:
+                asked = change.call.id if isinstance(change, CallChanged) else ""
+                yield from self._others(envelope, fact, asked)
+
+    def _others(self, envelope: Envelope, fact: facts.Fact, asked: str) -> Iterator[Message]:
+        """`asked`: the call of the approval that the fact answers."""
         match fact:
             case facts.SessionOpened() | facts.SessionClosed():
                 yield from self._session(envelope, fact)
             case facts.RunQueued():
                 yield from self._queued(envelope, fact)
-            case facts.AssistantToolCallProposed():
-                self._calls.propose(fact, envelope.sequence)
-            case facts.PolicyToolDecided() if call := self._calls.again(fact.tool_call_id):
-                call.decided_by = fact.decided_by
-                if fact.verdict == "allow" and call.answer is None:
-                    # Who is asked whether to try again decides without an approval.
-                    is_asked = fact.decided_by.startswith("resolver:")
-                    mode: payloads.DecisionMode = "ALLOW" if is_asked else "AUTO_APPROVED"
-                    yield self._hit(envelope, fact.tool_call_id, mode, fact.reason)
-            case facts.PolicyToolBlocked():
-                yield from self._blocked(envelope, fact)
             case facts.ApprovalRequested():
-                yield from self._asked(envelope, fact)
+                yield self._hit(
+                    envelope,
+                    fact.tool_call_id,
+                    "REQUIRE_APPROVAL",
+                    fact.policy_reason,
+                    fact.approval_id,
+                )
+                yield from self._waits(envelope)
             case facts.RequestOpened():
                 yield from self._waits(envelope)
             case facts.ApprovalResolved() | facts.ApprovalTimedOut():
-                yield from self._answered(envelope, fact)
+                yield from self._answered(envelope, fact, asked)
             case facts.RequestClosed():
                 yield from self._goes_on(envelope)
-            case facts.ToolInvoked():
-                yield from self._attempt(envelope, fact)
-            case ToolEnded():
-                yield from self._ended(envelope, fact)
-            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
-                yield from self._outcomes(envelope, fact)
             case facts.Unknown():
                 yield from self._reported(envelope, fact)
             case _:
@@ -294,13 +305,13 @@ class BusFold:
         reason: str,
         request_id: str | None = None,
     ) -> Message:
-        call = self._calls.open(tool_call_id)
+        call = self._calls.known(tool_call_id)
         data = payloads.approval_hit(
             call.name if call else "tool",
             mode,
             envelope.occurred_at,
             approval_request_id=request_id,
-            command=call.summary if call else None,
+            command=summary(call) if call else None,
             policy_id=(call.decided_by or None) if call else None,
             reason=reason or None,
         )
@@ -308,38 +319,27 @@ class BusFold:
             envelope, "maestro.events.approval_hit", data, step=self._calls.step(tool_call_id)
         )
 
-    def _blocked(self, envelope: Envelope, fact: facts.PolicyToolBlocked) -> Iterator[Message]:
-        call = self._calls.open(fact.tool_call_id)
-        if call is None or call.answer != "DENY":
-            yield self._hit(envelope, fact.tool_call_id, "DENY", fact.reason)
-        if call is not None:
-            yield self._result(envelope, fact.tool_call_id, "DENIED", error_message=fact.reason)
-        policy = "" if fact.policy_id is UNSET else fact.policy_id
-        code = policy.removeprefix(_BOUNDS) if policy.startswith(_BOUNDS) else None
-        yield from self._crossed(
-            envelope, fact, self._calls.end(fact.tool_call_id), code, fact.reason
-        )
-
-    def _asked(self, envelope: Envelope, fact: facts.ApprovalRequested) -> Iterator[Message]:
-        self._approvals[fact.approval_id] = fact.tool_call_id
-        if call := self._calls.open(fact.tool_call_id):
-            call.approval_id, call.answer = fact.approval_id, None
-        yield self._hit(
-            envelope, fact.tool_call_id, "REQUIRE_APPROVAL", fact.policy_reason, fact.approval_id
-        )
-        yield from self._waits(envelope)
+    def _blocked(
+        self, envelope: Envelope, fact: facts.PolicyToolBlocked, call: Call, end: CallEnd
+    ) -> Iterator[Message]:
+        if call.answer in ("", "approved"):
+            yield self._hit(envelope, call.id, "DENY", fact.reason)
+        if call.sequence >= 0:
+            yield self._result(envelope, call.id, "DENIED", error_message=fact.reason)
+        code = end.by.removeprefix(_BOUNDS) if end.by.startswith(_BOUNDS) else None
+        yield from self._crossed(envelope, fact, code, fact.reason)
 
     def _answered(
-        self, envelope: Envelope, fact: facts.ApprovalResolved | facts.ApprovalTimedOut
+        self,
+        envelope: Envelope,
+        fact: facts.ApprovalResolved | facts.ApprovalTimedOut,
+        call_id: str,
     ) -> Iterator[Message]:
-        call_id = self._approvals.pop(fact.approval_id, "")
         is_granted = isinstance(fact, facts.ApprovalResolved) and fact.decision == "approved"
         reason = "timed out"
         if isinstance(fact, facts.ApprovalResolved):
             reason = fact.comment or ("cancelled" if fact.decision == "cancelled" else "")
         mode: payloads.DecisionMode = "ALLOW" if is_granted else "DENY"
-        if call := self._calls.open(call_id):
-            call.answer = mode
         yield self._hit(envelope, call_id, mode, reason, fact.approval_id)
         yield from self._goes_on(envelope)
 
@@ -353,25 +353,22 @@ class BusFold:
         if was == 1:
             yield self._lifecycle(envelope, "resumed")
 
-    def _attempt(self, envelope: Envelope, fact: facts.ToolInvoked) -> Iterator[Message]:
+    def _attempt(self, envelope: Envelope, fact: facts.ToolInvoked, call: Call) -> Message:
         is_mcp = fact.mcp_server is not UNSET
-        self._calls.begin(fact.tool_call_id, 1 if fact.attempt is UNSET else fact.attempt)
-        if fact.input is not UNSET:
-            self._calls.change(fact.tool_call_id, fact.input)
         data = payloads.tool_attempt(
-            fact.tool_call_id,
+            call.id,
             fact.tool_name,
             envelope.occurred_at,
-            tool_execution_id=self._calls.execution(fact.tool_call_id),
+            tool_execution_id=self._calls.execution(call.id),
             tool_namespace="mcp" if is_mcp else "builtin",
             connector_id=fact.mcp_server if is_mcp else None,
             mutates_resource=fact.kind in MUTATES,
             risk_level=f"RISK_LEVEL_{RISKS.get(fact.kind, 'LOW')}",
-            safe_arguments=self._calls.safe_arguments(fact.tool_call_id),
+            safe_arguments={"command_summary": summary(call)} if call.sequence >= 0 else None,
             **self._identities(),
         )
-        step = self._calls.step(fact.tool_call_id)
-        yield self._message(envelope, "maestro.events.tool_call.attempted", data, step=step)
+        step = self._calls.step(call.id)
+        return self._message(envelope, "maestro.events.tool_call.attempted", data, step=step)
 
     def _identities(self) -> dict[str, Any]:
         """The prompt and the skill that a call works with."""
@@ -393,13 +390,13 @@ class BusFold:
     def _result(
         self, envelope: Envelope, call_id: str, status: payloads.ToolStatus, **more: Any
     ) -> Message:
-        call = self._calls.open(call_id)
+        call = self._calls.known(call_id)
         data = payloads.tool_result(
             call_id,
             status,
             envelope.occurred_at,
             tool_execution_id=self._calls.execution(call_id),
-            approval_request_id=call.approval_id if call else None,
+            approval_request_id=(call.approval_id or None) if call else None,
             **self._identities(),
             **more,
         )
@@ -407,40 +404,38 @@ class BusFold:
             envelope, "maestro.events.tool_call.completed", data, step=self._calls.step(call_id)
         )
 
-    def _ended(self, envelope: Envelope, fact: ToolEnded) -> Iterator[Message]:
-        status, code, problem = how_it_ended(fact)
-        read = self._read_skill(fact)
+    def _ended(
+        self, envelope: Envelope, fact: ToolEnded, call: Call, end: CallEnd
+    ) -> Iterator[Message]:
+        status, code, problem = how_it_ended(end)
+        read = self._read_skill(call, end)
         yield self._result(
             envelope,
-            fact.tool_call_id,
+            call.id,
             status,
-            duration_ms=fact.duration_ms,
-            safe_output={"summary": cut_short(fact.summary)} if fact.summary else None,
+            duration_ms=end.duration_ms,
+            safe_output={"summary": cut_short(end.summary)} if end.summary else None,
             error_code=code,
             error_message=problem,
         )
         if read is not None:
             yield self._invoked(envelope, read)
-        step = self._calls.step(fact.tool_call_id)
-        call = self._calls.end(fact.tool_call_id)
-        yield from self._crossed(envelope, fact, call, code, problem)
-        if isinstance(fact, facts.ToolCompleted) and fact.kind == "memory" and call is not None:
-            execution = self._calls.execution(fact.tool_call_id)
-            data = learned(
-                call, fact.tool_call_id, execution, envelope.occurred_at, self._workspace
-            )
+        yield from self._crossed(envelope, fact, code, problem)
+        if end.status == "completed" and fact.kind == "memory" and call.sequence >= 0:
+            execution, step = self._calls.execution(call.id), self._calls.step(call.id)
+            data = learned(call, call.id, execution, envelope.occurred_at, self._workspace)
             yield self._message(envelope, "maestro.events.context.learned", data, step=step)
 
     def _crossed(
         self,
         envelope: Envelope,
         fact: ToolEnded | facts.PolicyToolBlocked,
-        call: Call | None,
         code: str | None,
         why: str | None,
     ) -> Iterator[Message]:
         """A call wanted to leave the workspace, or an address that is refused: `code` says so."""
         at, tool, step = envelope.occurred_at, fact.tool_name, self._calls.step(fact.tool_call_id)
+        call = self._calls.known(fact.tool_call_id)
         policy = fact.policy_id if isinstance(fact, facts.PolicyToolBlocked) else None
         named = policy if isinstance(policy, str) else None
         if code in _SANDBOX:
@@ -450,25 +445,28 @@ class BusFold:
             data = refused_address(tool, call, at, named, why or None)
             yield self._message(envelope, "maestro.events.firewall_block", data, step=step)
 
-    def _read_skill(self, fact: ToolEnded) -> UsedSkill | None:
+    def _read_skill(self, call: Call, end: CallEnd) -> UsedSkill | None:
         """The skill whose instructions the model got by this call."""
-        call = self._calls.open(fact.tool_call_id)
-        if fact.tool_name != "skill" or not isinstance(fact, facts.ToolCompleted) or call is None:
+        if call.tool != "skill" or end.status != "completed" or call.sequence < 0:
             return None
-        metadata = skill_metadata(str(call.input.get("name", "unknown")), fact)
-        execution = self._calls.execution(fact.tool_call_id)
-        self._skill = UsedSkill(metadata, fact.tool_call_id, execution, call.step)
-        self._skills[fact.tool_call_id] = self._skill
+        metadata = skill_metadata(str(call.begun_input.get("name", "unknown")), end.text)
+        execution = self._calls.execution(call.id)
+        self._skill = UsedSkill(metadata, call.id, execution, call.sequence)
+        self._skills[call.id] = self._skill
         return self._skill
 
     def _outcomes(
-        self, envelope: Envelope, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled
+        self,
+        envelope: Envelope,
+        fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled,
+        calls: Iterable[Call],
     ) -> Iterator[Message]:
         """Calls that were decided on and did not begin end with the run. The outcome of each skill
         that it used is the outcome of the run, unless it was found to be bad.
         """
-        for call_id in self._calls.cut_off():
-            yield self._result(envelope, call_id, "CANCELLED")
+        for call in calls:
+            if call.sequence >= 0 and call.decided_by and call.ends == 1:
+                yield self._result(envelope, call.id, "CANCELLED")
         self._status = skill_status(fact)
         problem = cut_short(fact.message) if isinstance(fact, facts.RunFailed) else None
         for skill in self._skills.values():

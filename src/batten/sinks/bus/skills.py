@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from batten.contract import facts
 from batten.contract.outcomes import ending_of
@@ -50,9 +50,8 @@ class UsedSkill(Struct):
         }
 
 
-def skill_metadata(name: str, read: facts.ToolCompleted) -> dict[str, Any]:
-    """A skill with the digest of the instructions that the model got."""
-    told = "" if read.output is UNSET else read.output
+def skill_metadata(name: str, told: str) -> dict[str, Any]:
+    """A skill with the digest of the instructions that the model got: what it was told."""
     # The first paragraph says where its files are, which is not part of it.
     instructions = told.partition("\n\n")[2] or told
     digest = sha256(instructions.encode()).hexdigest()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.calls import end_of
 from batten.contract.envelope import Envelope
 from batten.contract.facts.tool import ToolEnded
 from batten.contract.outcomes import ending_of
 from batten.contract.tracing import caller_of, identity_in, place_of, span_of, trace_of
-from batten.sinks.bus.calls import TOOL_ERROR
 from batten.sinks.bus.correlation import correlation_of, span_attributes, surface_of
 from batten.sinks.contract import Message
 from batten.sinks.otel.encoding import (
@@ -358,13 +358,9 @@ class OtelFold:
             "batten.tool.kind": fact.kind,
             **({} if begun is None else begun.attributes),
         }
-        error: str | None = None
-        if isinstance(fact, facts.ToolCompleted):
-            if fact.error is not UNSET:
-                error = about["error.type"] = TOOL_ERROR
-        else:
-            kind = getattr(fact, "error_kind", UNSET)
-            error = kind if isinstance(kind, str) and kind else fact.type.partition(".")[2]
+        end = end_of(fact)
+        error = end.code or end.status if end.is_error else None
+        if error:
             about["error.type"] = error
         self._add(
             span_of(self._run_id, "tool", fact.tool_call_id, attempt),
