@@ -16,7 +16,8 @@ from typing import Literal
 from msgspec import Struct
 
 from batten.agent.rules import globs
-from batten.agent.rules.inner import Runs
+from batten.agent.rules.embedded import piped
+from batten.agent.rules.inner import ANYTHING, Runs
 from batten.agent.rules.paths import absolute, guarded_name, relative
 from batten.agent.rules.reading import Reading, is_harmless_variable, reading
 from batten.agent.rules.running import runs, without_commands
@@ -31,6 +32,7 @@ from batten.agent.rules.shell import (
     read_line,
 )
 from batten.agent.rules.tree import Tree, Unseen, follows, makes_links, searched
+from batten.agent.rules.variables import value_runs
 
 Chance = Literal["no", "maybe", "yes"]
 
@@ -63,7 +65,9 @@ def command_line(text: str) -> CommandLine:
     read = read_line(text)
     if not isinstance(read, Line):
         return CommandLine(text, None, _closure(_seen(text)))
-    return CommandLine(text, read, _closure(read.commands))
+    found = _closure(read.commands)
+    given = _closure(piped(text, found))
+    return CommandLine(text, read, (*found, *given))
 
 
 def _seen(text: str) -> list[SimpleCommand]:
@@ -102,11 +106,14 @@ def _closure(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
     while waiting:
         if len(found) > _MOST_COMMANDS:
             # More than anybody writes: whatever else it runs is not known.
-            found[SimpleCommand((HOLE,))] = None
+            found[ANYTHING] = None
             break
-        run = runs(waiting.pop())
+        command = waiting.pop()
+        run = runs(command)
         # What a shell reads from a pipe may be any command.
-        for inner in run.commands if run.is_known or run.commands else (SimpleCommand((HOLE,)),):
+        inside = run.commands if run.is_known or run.commands else (ANYTHING,)
+        values = [value_runs(name, value) for name, value in command.assignments]
+        for inner in (*inside, *(each for value in values for each in value)):
             if inner not in found:
                 found[inner] = None
                 waiting.append(inner)

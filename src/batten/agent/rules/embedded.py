@@ -1,0 +1,83 @@
+"""Command lines that stand in texts of other languages: `gdb -ex 'shell …'`, `vim -c '!…'`,
+`python -c 'os.system("…")'`.
+
+Those languages are not read. What is found is a command that stands literally behind a word or a
+mark with which they run one; what they build themselves is not.
+"""
+
+import re
+from collections.abc import Iterable
+
+from batten.agent.rules.inner import Commands, command_of
+from batten.agent.rules.shell import HOLE, SimpleCommand, name_set
+
+_LANGUAGES = name_set(
+    "python python2 python3 pypy pypy3 ipython perl ruby irb node nodejs deno bun php lua luajit "
+    "awk gawk mawk nawk original-awk tclsh wish expect R Rscript julia guile osascript elixir "
+    " gdb lldb vi vim nvim vimdiff gvim rvim view rview ex ed red emacs less more most "
+    "sqlite3 sqlite mysql mariadb psql socat ftp sftp lftp mutt neomutt mail mailx dc gnuplot "
+    "fzf bind make gmake tmux screen latex pdflatex tex m4 octave "
+    "kak"
+)
+"""Programs with a language of their own, in which a command of the shell can stand."""
+_MARKS = re.compile(
+    r"!|`|\||\b(?:shell|system|subprocess|popen|exec|spawn|qx|getline|getoutput|getstatusoutput"
+    r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|program|execute"
+    r"|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)(?=[^A-Za-z]|\w*[(:'\"])"
+    r"|\b(?:os\.\w+|\w*(?:exec|spawn|popen|system|Popen|check_output|check_call)\w*)\s*[(\"']"
+    r"|--eval|[\"'][^\"']*[\"']\s*:",
+    re.IGNORECASE,
+)
+"""What runs a command in one of them; a command may stand behind it."""
+_MAKE = re.compile(r"--eval|\$\(shell|;|\n\t")
+_SED = re.compile(r"(?:^|[^A-Za-z])e\s|/[gpIiMm0-9]*e[gpIiMm0-9]*\s*(?:$|[;}\n])")
+_LISTS = re.compile(r"[\"']\s*,\s*\[?\s*[\"']")
+"""Between the words of a command in a list: `["rm", "x"]`."""
+_ENDS = re.compile(r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t")
+_WORDS = re.compile(
+    r"[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
+    r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|run-shell|send-keys|stuff|getline)\b",
+    re.IGNORECASE,
+)
+
+
+def has_language(words: tuple[str, ...]) -> bool:
+    """Whether a command is a program in whose input a command of the shell can stand."""
+    name = words[0].rpartition("/")[2] if words else ""
+    return re.sub(r"[\d.]+$", "", name) in _LANGUAGES or name in _LANGUAGES or name == "sed"
+
+
+def embedded(command: SimpleCommand) -> Commands:
+    """Commands that stand in the arguments of such a program, or in a text that it is given."""
+    if not has_language(command.words):
+        return ()
+    name = command.words[0].rpartition("/")[2]
+    texts = [
+        *command.words[1:],
+        *(each.target for each in command.redirects if each.operator == "<<<"),
+    ]
+    if name == "sed":
+        return tuple(each for text in texts if _SED.search(text) for each in _parts(text, _ENDS))
+    if name in ("make", "gmake"):
+        return tuple(each for text in texts if _MAKE.search(text) for each in _parts(text, _WORDS))
+    return tuple(each for text in texts for each in commands_in(text))
+
+
+def commands_in(text: str) -> Commands:
+    """What may be a command behind a mark in a text of such a language."""
+    return _parts(text, _WORDS) if _MARKS.search(text) else ()
+
+
+def piped(text: str, commands: Iterable[SimpleCommand]) -> Commands:
+    """What may be a command in the input of such a program: a here-document, or what another one
+    writes, both of which stand somewhere in the line."""
+    if not ("<<" in text or "|" in text) or not any(has_language(each.words) for each in commands):
+        return ()
+    marked = _MARKS.search(text.replace("||", ";").replace("|", ";")) or _MAKE.search(text)
+    return _parts(text, _WORDS) if marked else ()
+
+
+def _parts(text: str, ends: re.Pattern[str]) -> Commands:
+    pieces = (piece.split() for piece in ends.split(_LISTS.sub(" ", text)))
+    # What a hole stands for here is not known, and it is a text of another language.
+    return tuple(command_of(tuple(piece)) for piece in pieces if piece and piece[0][:1] != HOLE)

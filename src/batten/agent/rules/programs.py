@@ -1,0 +1,127 @@
+"""Programs with options whose value is run: a command, or a file of commands or of code."""
+
+import re
+
+from batten.agent.rules.git_settings import setting_runs
+from batten.agent.rules.inner import (
+    ANYTHING,
+    NOTHING,
+    Options,
+    Runs,
+    anything,
+    by_options,
+    text_runs,
+)
+from batten.agent.rules.shell import name_set
+
+_SSH_RUNS = re.compile(
+    r"(?:proxy|local|knownhosts|remote)command|pkcs11provider|securitykeyprovider|xauthlocation"
+    r"|include|match",
+    re.IGNORECASE,
+)
+"""Settings of ssh that make it run or load something."""
+_SSH_LINE = re.compile(r"(?:-\w*o)?\s*(?:\w+command|match\s.*\bexec)\s+(.*)", re.IGNORECASE)
+_SSH = name_set("ssh scp sftp autossh sshfs")
+_COMPILERS = name_set("gcc g++ cc c++ clang clang++ gfortran")
+
+_WITH_LINES: dict[str, Options] = {
+    "tar": Options(values="IF", words=("--to-command", "--use-compress-program", "--rsh-command",
+                                        "--checkpoint-action", "--info-script", "--rmt-command",
+                                        "--new-volume-script")),
+    "rsync": Options(values="e", words=("--rsh", "--rsync-path")),
+    "sort": Options(words=("--compress-program",)),
+    "split": Options(words=("--filter",)),
+    "man": Options(values="PH", words=("--pager", "--html")),
+    "scp": Options(values="SDF"),
+    "sftp": Options(values="SDF"),
+    "zip": Options(words=("--unzip-command",)),
+    "cpio": Options(words=("--rsh-command",)),
+    "wget": Options(words=("--use-askpass",)),
+    "tcpdump": Options(values="z"),
+    "install": Options(words=("--strip-program",)),
+    "diff3": Options(words=("--diff-program",)),
+    "sdiff": Options(words=("--diff-program",)),
+    "rg": Options(words=("--pre", "--hostname-bin")),
+    **dict.fromkeys(("ag", "ack", "bat", "batcat", "delta"), Options(words=("--pager",))),
+    "svn": Options(words=("--editor-cmd", "--diff-cmd", "--diff3-cmd", "--merge-cmd",
+                          "--config-option")),
+    "hg": Options(words=("--config",)),
+    "cvs": Options(values="e"),
+    "go": Options(words=("-exec", "-toolexec", "-vettool", "--exec", "--toolexec", "--vettool")),
+    **dict.fromkeys(("npm", "pnpm", "yarn"), Options(
+        words=("--script-shell", "--shell", "--node-options", "--editor", "--viewer"))),
+    "cargo": Options(),
+    "gpg": Options(words=("--photo-viewer",)),
+    "dpkg": Options(words=("--pre-invoke", "--post-invoke", "--status-logger")),
+    "mysql": Options(words=("--pager",)),
+    "fzf": Options(words=("--preview",)),
+    **dict.fromkeys(("apt", "apt-get", "aptitude"), Options()),
+    **dict.fromkeys(_COMPILERS, Options(words=("-wrapper",))),
+    **dict.fromkeys(
+        ("nc", "ncat", "netcat"),
+        Options(values="ec", words=("--exec", "--sh-exec", "--lua-exec")),
+    ),
+}  # fmt: skip
+"""Programs with options whose value is run. Short options are those with a value."""
+
+_NAMES_FILE: dict[str, re.Pattern[str]] = {
+    "openssl": re.compile(r"engine|--?(?:engine|provider|provider-path)(?:=.*)?"),
+    "ssh-keygen": re.compile(r"-D.*"),
+    "ssh-add": re.compile(r"-s.*"),
+    **dict.fromkeys(_COMPILERS, re.compile(r"-(?:fplugin|specs)=.*")),
+    **dict.fromkeys(_SSH, re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]*F.*")),
+    "gdb": re.compile(r"--?(?:x|command|ix|init-command)(?:=.*)?"),
+    "run-parts": re.compile(r"[^-].*"),
+    "crontab": re.compile(r"-|[^-].*"),
+}
+"""Programs, with their words that name a file of commands, of settings that run some, or of code."""
+_UNUSED = frozenset(("/dev/null", "none"))
+
+
+def by_program(name: str, words: tuple[str, ...]) -> Runs:
+    """What a program runs because of its options."""
+    found = NOTHING
+    if name in _WITH_LINES:
+        settings = setting_runs if name in ("hg", "svn") else None
+        options = _WITH_LINES[name]
+        found = _or_setting(name, words) or by_options(words, options, 1, settings)
+    at = _file_at(name, words)
+    if at:
+        return Runs((*found.commands, ANYTHING), is_known=False, at=min(at, found.at or at))
+    if name in _SSH:
+        lines = tuple(line[1] for word in words if (line := _SSH_LINE.fullmatch(word)))
+        settings_ = tuple(each for line in lines for each in text_runs(line, 0).commands)
+        return Runs((*found.commands, *settings_), found.is_known, at=found.at)
+    return found
+
+
+def _file_at(name: str, words: tuple[str, ...]) -> int:
+    """Where a word stands that names a file of commands or of code; 0 if none does."""
+    pattern = _NAMES_FILE.get(name)
+    if pattern is None:
+        return 0
+    for at, word in enumerate(words[1:], 1):
+        following = words[at + 1 : at + 2]
+        if pattern.fullmatch(word) and not {word[2:], *following} & _UNUSED:
+            return at
+    return 0
+
+
+def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
+    """What a setting on the command line runs, and options in a spelling of their own."""
+    for at, word in enumerate(words[1:], 1):
+        following = words[at + 1] if at + 1 < len(words) else ""
+        is_found = (
+            (name in ("scp", "sftp") and word.startswith("-o")
+             and _SSH_RUNS.match((word[2:] or following).strip()))
+            or (name == "wget" and re.match(r"-[a-zA-Z]*e|--(?:ex|conf)", word)
+                and re.search(r"askpass|^--conf", word + following))
+            or (name == "cargo" and word.startswith("--config")
+                and re.search(r"wrapper|runner|linker|rustc|rustdoc|alias", word + following))
+            or (name in ("apt", "apt-get", "aptitude") and re.match(r"-\w*o|--option", word))
+            or (name == "zip" and re.match(r"-[a-zA-Z]*TT", word))
+            or (name == "tar" and at == 1 and re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", word))
+        )  # fmt: skip
+        if is_found:
+            return anything(words, is_known=False)
+    return None
