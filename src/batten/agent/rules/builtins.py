@@ -11,7 +11,7 @@ _ASSIGNS = name_set("read mapfile readarray getopts let printf")
 """Those that give values to variables that they name without a mark."""
 _STATE = _DECLARES | name_set(
     "alias unalias source . enable hash bind complete compgen compopt fc shopt unset mapfile "
-    "readarray let read getopts select trap coproc dirs pushd popd caller exec jobs history"
+    "readarray let read getopts trap coproc dirs pushd popd caller exec jobs history"
 )
 _EVALUATES = _STATE | name_set("printf test [ wait")
 """Builtins that evaluate the subscript in the name of a variable."""

@@ -8,7 +8,7 @@ mark with which they run one; what they build themselves is not.
 import re
 from collections.abc import Iterable
 
-from batten.agent.rules.inner import Commands, command_of
+from batten.agent.rules.inner import ANYTHING, Commands, command_of
 from batten.agent.rules.shell import HOLE, SimpleCommand, name_set
 
 _LANGUAGES = name_set(
@@ -22,7 +22,7 @@ _LANGUAGES = name_set(
 """Programs with a language of their own, in which a command of the shell can stand."""
 _MARKS = re.compile(
     r"!|`|\||\b(?:shell|system|subprocess|popen|exec|spawn|qx|getline|getoutput|getstatusoutput"
-    r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|program|execute"
+    r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|term|terminal|program|execute"
     r"|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)(?=[^A-Za-z]|\w*[(:'\"])"
     r"|\b(?:os\.\w+|\w*(?:exec|spawn|popen|system|Popen|check_output|check_call)\w*)\s*[(\"']"
     r"|--eval|[\"'][^\"']*[\"']\s*:",
@@ -31,12 +31,14 @@ _MARKS = re.compile(
 """What runs a command in one of them; a command may stand behind it."""
 _MAKE = re.compile(r"--eval|\$\(shell|;|\n\t")
 _SED = re.compile(r"(?:^|[^A-Za-z])e\s|/[gpIiMm0-9]*e[gpIiMm0-9]*\s*(?:$|[;}\n])")
+_ADDRESS = re.compile(rf"(?:exec|system|shell):[\"']?{HOLE}", re.IGNORECASE)
+"""A command as `socat` takes it, that is not known."""
 _LISTS = re.compile(r"[\"']\s*,\s*\[?\s*[\"']")
 """Between the words of a command in a list: `["rm", "x"]`."""
 _ENDS = re.compile(r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t")
 _WORDS = re.compile(
     r"[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
-    r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|run-shell|send-keys|stuff|getline)\b",
+    r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|term|terminal|run-shell|send-keys|stuff|getline)\b",
     re.IGNORECASE,
 )
 
@@ -65,6 +67,8 @@ def embedded(command: SimpleCommand) -> Commands:
 
 def commands_in(text: str) -> Commands:
     """What may be a command behind a mark in a text of such a language."""
+    if _ADDRESS.match(text):
+        return (ANYTHING,)
     return _parts(text, _WORDS) if _MARKS.search(text) else ()
 
 

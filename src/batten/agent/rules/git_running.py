@@ -71,6 +71,7 @@ def git(words: tuple[str, ...]) -> Runs:
             certain = certain and word == "-c" and bool(GIT_HARMLESS.match(value))
             key, _, setting = value.partition("=")
             before += setting_runs(key, setting) if word == "-c" else ()
+            before += (ANYTHING,) if HOLE in key else ()
             at += 1
         elif word in ("--version", "--help", "-v", "-h"):
             return NOTHING

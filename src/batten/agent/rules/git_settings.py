@@ -23,6 +23,11 @@ def setting_runs(key: str, value: str) -> Commands:
     return text_runs(value.removeprefix("!"), 0).commands
 
 
+def named_setting(key: str) -> Commands:
+    """What may run because a setting has a value that stands elsewhere."""
+    return (ANYTHING,) if HOLE in key or _FILES.fullmatch(key) else ()
+
+
 def written_setting(words: tuple[str, ...]) -> Commands:
     """What runs because of `git config key value`."""
     operands = [word for word in words[2:] if not word.startswith("-")]

@@ -14,6 +14,7 @@ from batten.agent.rules.shell import (
     name_set,
     read_line,
 )
+from batten.agent.rules.unread import seen
 
 _MOST_WORDS = 40
 """Words among which the command of such a program is looked for."""
@@ -53,6 +54,8 @@ class Runs(Struct, frozen=True):
     """It does nothing of its own: it is allowed if what it runs is."""
     at: int = 0
     """The index of the first word of what is run. A wildcard must not stand for that word."""
+    unread: str = ""
+    """A line that it runs and that cannot be read for certain."""
     below: tuple[SimpleCommand, ...] = ()
     """The commands of `find`, with paths below a folder where they have holes."""
 
@@ -78,17 +81,17 @@ def anything(words: tuple[str, ...], *, is_known: bool, has_lines: bool = True) 
     """Whichever of the words is the command, it is among these. `has_lines`: a word may be a line
     of the shell, or hold one."""
     most = min(len(words), _MOST_WORDS)
+    every = (command_of(_cut(words[start:])) for start in range(1, most))
     # A dot is a folder here: no program runs the builtin of this name.
-    starts = (start for start in range(1, most) if words[start] != ".")
-    commands = tuple(command_of(_cut(words[start:])) for start in starts)
+    commands = tuple(command for command in every if command.words[:1] != (".",))
     first = next((at for at, word in enumerate(words) if at and not word.startswith("-")), 1)
     texts = words[1:most] if has_lines else ()
-    lines = tuple(each for word in texts for each in _lines_in(word, is_project=is_known))
+    lines = tuple(each for word in texts for each in lines_in(word, is_project=is_known))
     is_known = is_known and most == len(words)
     return Runs((*commands, *lines), is_known=is_known, at=0 if is_known else first)
 
 
-def _lines_in(word: str, *, is_project: bool) -> Commands:
+def lines_in(word: str, *, is_project: bool) -> Commands:
     """The lines of the shell that a word may hold: `'ls; rm x'`, `--command=rm x`, `-c'rm x'`."""
     name, mark, value = word.partition("=")
     texts = [word] if _IS_LINE.search(word) else []
@@ -99,7 +102,7 @@ def _lines_in(word: str, *, is_project: bool) -> Commands:
     elif mark:
         texts += [value, word.rpartition("=")[2]]
     elif word[:1] == "-" and _IS_LINE.search(word):
-        texts.append(word[2:])
+        texts += [word[2:], word[3:]]
     found = (each for text in dict.fromkeys(texts) for each in text_runs(text, 0).commands)
     return tuple(each for each in found if not is_project or each.words[:1] != (HOLE,))
 
@@ -121,8 +124,9 @@ def text_runs(text: str, at: int) -> Runs:
     line = read_line(text) if is_known(text) else "it is not known"
     if not isinstance(line, Line):
         # Part by part, to deny what can be seen of it.
-        parts = [part.split() for part in re.split(r"[;&|\n`(){}<>'\"$]+", text)]
-        return Runs(tuple(command_of(tuple(part)) for part in parts if part), is_known=False, at=at)
+        parts = (part.split() for part in re.split(r"[;&|\n`(){}<>'\"$]+", text))
+        commands = (*(command_of(tuple(part)) for part in parts if part), *seen(text))
+        return Runs(commands, is_known=False, at=at, unread=text)
     return Runs(line.commands, is_wrapper=True, at=at)
 
 
@@ -132,7 +136,7 @@ def given(words: tuple[str, ...], at: int) -> Runs:
     if not inner:
         return NOTHING
     line = text_runs(inner[0], at) if len(inner) == 1 else Runs((command_of(inner),))
-    return Runs(line.commands, is_known=line.is_known, at=at)
+    return Runs(line.commands, is_known=line.is_known, at=at, unread=line.unread)
 
 
 def by_options(

@@ -1,18 +1,21 @@
 """Programs with options whose value is run: a command, or a file of commands or of code."""
 
 import re
+from itertools import pairwise
 
 from batten.agent.rules.git_settings import setting_runs
 from batten.agent.rules.inner import (
     ANYTHING,
     NOTHING,
+    SHELLS,
+    Commands,
     Options,
     Runs,
     anything,
     by_options,
     text_runs,
 )
-from batten.agent.rules.shell import name_set
+from batten.agent.rules.shell import HOLE, NAMES, name_set
 
 _SSH_RUNS = re.compile(
     r"(?:proxy|local|knownhosts|remote)command|pkcs11provider|securitykeyprovider|xauthlocation"
@@ -74,7 +77,7 @@ _NAMES_FILE: dict[str, re.Pattern[str]] = {
     "run-parts": re.compile(r"[^-].*"),
     "crontab": re.compile(r"-|[^-].*"),
 }
-"""Programs, with their words that name a file of commands, of settings that run some, or of code."""
+"""Words of programs that name a file of commands, of code, or of settings that run some."""
 _UNUSED = frozenset(("/dev/null", "none"))
 
 
@@ -125,3 +128,28 @@ def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
         if is_found:
             return anything(words, is_known=False)
     return None
+
+
+_RUNS_VALUE = re.compile(
+    r"--?[\w-]*(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser|askpass"
+    r"|viewer)[\w-]*(?:=(.*))?",
+    re.DOTALL,
+)
+"""Options of which the names say that their value is run, whatever the program is."""
+
+
+def guessed(words: tuple[str, ...]) -> Commands:
+    """What a program that is not known may run because of its options."""
+    values: list[str] = []
+    for word, following in pairwise((*words[1:], "")):
+        if option := _RUNS_VALUE.fullmatch(word):
+            values.append(option[1] if option[1] is not None else following)
+        elif word in ("-c", "-e", "-x") and " " in following:
+            values.append(following)
+    found = (each for value in values if value for each in text_runs(value, 0).commands)
+    # A shell or a word that is not known says nothing here.
+    return tuple(each for each in found if each.words[:1] and not _says_nothing(each.words))
+
+
+def _says_nothing(words: tuple[str, ...]) -> bool:
+    return words[0][:1] in (HOLE, NAMES) or (len(words) == 1 and words[0] in SHELLS)

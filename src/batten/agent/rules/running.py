@@ -16,7 +16,7 @@ from batten.agent.rules.inner import (
     command_of,
     text_runs,
 )
-from batten.agent.rules.programs import by_program
+from batten.agent.rules.programs import by_program, guessed
 from batten.agent.rules.reading import reading
 from batten.agent.rules.shell import (
     FOUND,
@@ -27,25 +27,32 @@ from batten.agent.rules.shell import (
     is_known,
     name_set,
 )
-from batten.agent.rules.wrappers import WRAPPERS, wrapped
+from batten.agent.rules.wrappers import WRAPPERS, ssh, wrapped
 
 _PRIVILEGED = name_set(
     "sudo doas su runuser pkexec chroot unshare nsenter strace ltrace watch flock script "
-    "parallel systemd-run setpriv ssh gdb entr unbuffer expect setarch linux32 linux64 "
+    "parallel systemd-run setpriv gdb entr unbuffer expect setarch linux32 linux64 "
     "firejail bwrap fakeroot proot run0 chrt taskset numactl cgexec dbus-run-session xvfb-run "
     "toybox rlwrap catchsegv valgrind perf catatonit dumb-init tini s6-setuidgid gosu su-exec "
     "start-stop-daemon torify torsocks proxychains proxychains4 eatmydata faketime runcon sg "
     "newgrp crontab screen tmux prlimit choom uclampset coresched chronic ifne mispipe lckdo "
-    "logsave hyperfine systemd-inhibit systemd-nspawn machinectl capsh run-parts aa-exec setlock "
-    "chpst envdir envuidgid setuidgid softlimit daemonize daemon nodemon watchexec sem ssh-agent "
-    "dbus-launch autossh sshfs vagrant i386 x86_64 uname26 wine wine64 gpg-agent debconf"
+    "logsave hyperfine systemd-inhibit systemd-nspawn machinectl capsh run-parts aa-exec "
+    "setlock chpst envdir envuidgid setuidgid softlimit daemonize daemon nodemon watchexec "
+    "sem ssh-agent lxc lxc-attach nerdctl buildah singularity apptainer flatpak flatpak-spawn "
+    "toolbox distrobox docker-compose mosh rsh xterm gnome-terminal konsole alacritty kitty "
+    "foot urxvt dtach abduco cpulimit timelimit trickle tsocks rr heaptrack memusage mpirun "
+    "mpiexec srun sbatch pdsh pssh parallel-ssh ansible salt fswatch bpftrace stap ts tsp "
+    "pueue kexec dbus-launch autossh sshfs vagrant i386 x86_64 uname26 wine wine64 gpg-agent "
+    "debconf"
 )
 """Programs that run what they are given, with other rights or beside us. They may be named in a
 rule; what they run is looked for to deny it, and not to allow it."""
 _PROJECT = name_set(
     "npx bunx pnpx uvx pipx uv poetry pdm hatch pipenv rye tox nox npm pnpm yarn bun bundle "
     "docker podman kubectl devbox nix direnv mise asdf conda mamba make just cargo go dotnet "
-    "mvn gradle"
+    "mvn gradle cross-env dotenv env-cmd concurrently onchange foreman honcho lerna nx volta "
+    "fnm nvm rbenv pyenv rustup opam stack cabal dune mix micromamba pixi nix-shell guix "
+    "bazel task coverage"
 )
 """Programs of projects that run what they are given, among other things."""
 _FROM_INPUT = name_set("at batch")
@@ -83,7 +90,10 @@ def _runs(command: SimpleCommand, name: str) -> Runs:
             at = min(found.at, other.at) if found.at and other.at else found.at or other.at
             is_known = found.is_known and other.is_known
             found = Runs((*found.commands, *other.commands), is_known, at=at)
-    return found
+    if found != NOTHING:
+        return found
+    guess = guessed(words)
+    return Runs(guess) if guess else NOTHING
 
 
 def _by_name(name: str, words: tuple[str, ...]) -> Runs:
@@ -94,9 +104,9 @@ def _by_name(name: str, words: tuple[str, ...]) -> Runs:
         return wrapped(name, words)
     if name.startswith("git-"):
         return git_program(words)
-    if name in _FROM_INPUT or (
-        name in (*SHELLS, "source", ".") and any(map(_is_stream, words[1:]))
-    ):
+    if name in _FROM_INPUT:
+        return NOTHING if words[1:2] == ("-l",) else UNKNOWN
+    if name in (*SHELLS, "source", ".") and any(map(_is_stream, words[1:])):
         return UNKNOWN
     if name in SHELLS:
         return _shell(words)
@@ -104,9 +114,6 @@ def _by_name(name: str, words: tuple[str, ...]) -> Runs:
         return Runs((*anything(words, is_known=False).commands, ANYTHING), is_known=False, at=1)
     if (found := builtin(name, words)) is not None:
         return found
-    if name == "ssh" and len(words) == 1:
-        # With the words of the program that runs it.
-        return NOTHING
     if name in _PRIVILEGED or _LOADER.fullmatch(name) or (name == "ip" and "exec" in words):
         return anything(words, is_known=False)
     if name in _PROJECT or (name == "cmake" and "-E" in words):
@@ -221,4 +228,5 @@ _SPECIAL: dict[str, Callable[[tuple[str, ...]], Runs]] = {
     "find": _find,
     "git": git,
     "parallel": _parallel,
+    "ssh": ssh,
 }

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from batten.agent.rules.embedded import commands_in
-from batten.agent.rules.git_settings import setting_runs
+from batten.agent.rules.git_settings import named_setting, setting_runs
 from batten.agent.rules.inner import ANYTHING, SHELLS, Commands, text_runs
 from batten.agent.rules.shell import HOLE, Unclear, is_known, name_set
 
@@ -76,7 +76,7 @@ def _is_anywhere(folder: str) -> bool:
 
 def _options_of(program: str) -> Callable[[str], Commands]:
     """Options that a program takes from the variable as from its command line."""
-    return lambda value: _line(f"{program} {value}") if value else ()
+    return lambda value: (*_line(f"{program} {value}"), *((ANYTHING,) if HOLE in value else ()))
 
 
 def _loads(options: str) -> Callable[[str], Commands]:
@@ -113,14 +113,13 @@ _KINDS: tuple[tuple[Callable[[str], Commands], str], ...] = (
             "GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES "
             "LESSKEY LESSKEYIN WGETRC SYSTEM_WGETRC RIPGREP_CONFIG_PATH OPENSSL_CONF "
             "OPENSSL_ENGINES OPENSSL_MODULES PERL5DB GCONV_PATH GTK_MODULES MAKEFILES "
-                        "BASH_LOADABLES_PATH PYTHONHOME"),
+            "BASH_LOADABLES_PATH PYTHONHOME PHPRC PHP_INI_SCAN_DIR R_PROFILE R_PROFILE_USER "
+            "VIMRUNTIME EMACSLOADPATH DOTNET_STARTUP_HOOKS NODE_REPL_EXTERNAL_MODULE XINITRC"),
     (_folders, "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH COMPILER_PATH GCC_EXEC_PREFIX"),
     (_home, "HOME XDG_CONFIG_HOME GIT_DIR GIT_COMMON_DIR"),
     (_options_of("tar"), "TAR_OPTIONS"),
     (_options_of("zip"), "ZIPOPT"),
     (_options_of("man"), "MANOPT"),
-    (_options_of("less"), "LESS"),
-    (_options_of("more"), "MORE"),
     (_options_of("parallel"), "PARALLEL"),
     (_options_of("fzf"), "FZF_DEFAULT_OPTS"),
     (_options_of("bat"), "BAT_OPTS"),
@@ -132,34 +131,48 @@ _KINDS: tuple[tuple[Callable[[str], Commands], str], ...] = (
     (_loads(r"(?:^|\s)-?[MmIdD]"), "PERL5OPT"),
     (_loads(r"-(?:javaagent|agent|Xbootclasspath|XX:On|XX:Flags|cp\b|classpath)|@"),
      "JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS JAVA_OPTS MAVEN_OPTS GRADLE_OPTS"),
-    (commands_in, "VIMINIT EXINIT GVIMINIT TEXINPUTS BIBINPUTS PYTHONWARNINGS"),
+    (commands_in, "LESS MORE VIMINIT EXINIT GVIMINIT TEXINPUTS BIBINPUTS LUA_INIT ERL_FLAGS "
+                  "ERL_AFLAGS ERL_ZFLAGS PYTHONWARNINGS"),
     (_settings, "GIT_CONFIG_PARAMETERS"),
 )  # fmt: skip
 """How values run, and the variables of which it is true."""
 _TABLE = {name: runs for runs, names in _KINDS for name in name_set(names)}
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], Commands]], ...] = (
     (re.compile(r"BASH_FUNC_.*"), _function),
+    (re.compile(r"GIT_CONFIG_KEY_\d+"), named_setting),
     (re.compile(r"GIT_CONFIG_VALUE_\d+"), _any_setting),
-    (re.compile(r"\w+_(?:PAGER|EDITOR|BROWSER|VIEWER|ASKPASS|RSH|SSH|WRAPPER|RUNNER|LINKER"
-                r"|COMMAND|EXTERNAL_DIFF|OPENER)"), _line),
     (re.compile(r"npm_config_(?:editor|viewer|browser|git|call|onload_script)"), _line),
-)  # fmt: skip
-"""Names of the same kind that programs make up. A value that is not known says nothing there."""
+)
+_LIKE_COMMANDS = re.compile(
+    r"\w+_(?:PAGER|EDITOR|BROWSER|VIEWER|ASKPASS|RSH|SSH|WRAPPER|RUNNER|LINKER|COMMAND"
+    r"|EXTERNAL_DIFF|OPENER)"
+)
+"""Names that programs make up for the same purposes."""
 
 
 def is_running(name: str) -> bool:
     """Whether programs run something because of the value of this variable."""
-    return _common(name) in _TABLE or any(each.fullmatch(name) for each, _ in _PATTERNS)
+    return _kind(_common(name)) is not None
 
 
-def value_runs(name: str, value: str) -> Commands:
-    """What programs run because a variable has this value."""
-    name = _common(name)
-    runs = _TABLE.get(name)
-    if runs is not None:
-        return runs(value) if value else ()
-    runs = next((runs for pattern, runs in _PATTERNS if pattern.fullmatch(name)), None)
-    return () if runs is None or value[:1] in ("", HOLE) else runs(value)
+def value_runs(name: str, value: str, words: tuple[str, ...]) -> Commands:
+    """What programs run because a variable has this value. `words`: the command it is set for."""
+    if name == "ENV" and re.fullmatch(r"\w+", value):
+        # A file for shells, and for other programs the name of an environment.
+        return (ANYTHING,) if words and words[0].rpartition("/")[2] in SHELLS else ()
+    runs = _kind(_common(name))
+    return () if runs is None or not value else runs(value)
+
+
+def _kind(name: str) -> Callable[[str], Commands] | None:
+    patterns = (runs for pattern, runs in _PATTERNS if pattern.fullmatch(name))
+    like = _known_line if _LIKE_COMMANDS.fullmatch(name) else None
+    return _TABLE.get(name) or next(patterns, like)
+
+
+def _known_line(value: str) -> Commands:
+    """A value that is not known says nothing in a variable that is not either."""
+    return () if value.startswith(HOLE) else _line(value)
 
 
 def _common(name: str) -> str:

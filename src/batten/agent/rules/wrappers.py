@@ -1,9 +1,17 @@
-"""Programs that run the command behind their options, and do nothing of their own: `env`, `xargs`."""
+"""Programs that run the command behind their options and do nothing else: `env`, `xargs`."""
 
 import re
 
-from batten.agent.rules.inner import NOTHING, UNKNOWN, Options, Runs, anything
-from batten.agent.rules.shell import HOLE, SimpleCommand, is_known
+from batten.agent.rules.inner import (
+    NOTHING,
+    UNKNOWN,
+    Options,
+    Runs,
+    anything,
+    lines_in,
+    text_runs,
+)
+from batten.agent.rules.shell import HOLE, NAMES, SimpleCommand, is_known
 
 _READS_FILE = re.compile(r"-[0rtxo]*a|--arg-f")
 WRAPPERS: dict[str, Options] = {
@@ -48,8 +56,17 @@ def wrapped(name: str, words: tuple[str, ...]) -> Runs:
 def _split_strings(words: tuple[str, ...]) -> tuple[str, ...]:
     """The words of `env -S 'a b'`, however the option is written."""
     bare = (re.sub(r"^(?:-[A-Za-z0-9]*S|--s[a-z-]*=)", "", word) for word in words)
-    pieces = (piece for word in bare for piece in re.sub(r"['\"]", "", word).split() or ("",))
+    pieces = (piece for word in bare for piece in _split(word) or ("",))
     return tuple(re.sub(r"\$\{.*", HOLE, piece) for piece in pieces)
+
+
+def _split(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return re.sub(r"['\"]", "", text).split()
 
 
 def _after_options(words: tuple[str, ...], options: Options, name: str) -> tuple[int | None, str]:
@@ -89,3 +106,30 @@ def _after_options(words: tuple[str, ...], options: Options, name: str) -> tuple
     if any(not is_known(word) for word in words[1 : at + options.operands]):
         return None, ""
     return at + options.operands, replaced
+
+
+_SSH_FLAGS = re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]+")
+_SSH_VALUES = re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]*[BbcDEeFIiJLlmOoPpQRSWw](.*)", re.DOTALL)
+
+
+def ssh(words: tuple[str, ...]) -> Runs:
+    """`ssh` joins the words behind the host to a line, which another machine runs."""
+    at, hosts = 1, 0
+    while at < len(words) and (words[at][:1] == "-" or not hosts):
+        if words[at][:1] in (HOLE, NAMES):
+            # It may be an option.
+            return anything(words, is_known=False)
+        value = _SSH_VALUES.fullmatch(words[at])
+        if words[at][:1] != "-":
+            hosts += 1
+        elif value is None and not _SSH_FLAGS.fullmatch(words[at]) and words[at] != "--":
+            return anything(words, is_known=False)
+        at += 2 if value is not None and not value[1] else 1
+    if len(words) == 1:
+        return NOTHING
+    rest = words[at:]
+    # Without a command it is a shell on that machine, about which no rule says anything.
+    line = text_runs(" ".join(rest), at).commands if rest else (SimpleCommand(("ssh",)),)
+    settings = (word for word in words[1:at] if re.search(r"[=\s]", word))
+    lines = (each for word in settings for each in lines_in(word, is_project=False))
+    return Runs((*line, *lines), is_known=False, at=1)
