@@ -61,11 +61,11 @@ class CommandLine(Struct, frozen=True):
 @lru_cache(maxsize=256)
 def command_line(text: str) -> CommandLine:
     read = read_line(text)
-    is_read = isinstance(read, Line)
-    found, unread = _closure(read.commands if is_read else seen(text))
+    line = read if isinstance(read, Line) else None
+    found, unread = _closure(seen(text) if line is None else line.commands)
     given, _ = _closure(piped(text, found))
-    texts = unread if is_read else (text, *unread)
-    return CommandLine(text, read if is_read else None, (*found, *given), texts)
+    texts = (text, *unread) if line is None else unread
+    return CommandLine(text, line, (*found, *given), texts)
 
 
 def _closure(

@@ -22,9 +22,10 @@ _LANGUAGES = name_set(
 """Programs with a language of their own, in which a command of the shell can stand."""
 _MARKS = re.compile(
     r"!|`|\||\b(?:shell|system|subprocess|popen|exec|spawn|qx|getline|getoutput|getstatusoutput"
-    r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|term|terminal|program|execute"
-    r"|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)(?=[^A-Za-z]|\w*[(:'\"])"
-    r"|\b(?:os\.\w+|\w*(?:exec|spawn|popen|system|Popen|check_output|check_call)\w*)\s*[(\"']"
+    r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|term|terminal"
+    r"|program|execute|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)(?=[^A-Za-z]|\w*[(:'\"])"
+    r"|\b(?:os\.\w{1,30}|\w{0,30}(?:exec|spawn|popen|system|check_output|check_call)\w{0,30})"
+    r"[ (\"']"
     r"|--eval|[\"'][^\"']*[\"']\s*:",
     re.IGNORECASE,
 )

@@ -1,6 +1,6 @@
 """What commands of git run: `-c`, `rebase --exec`, `bisect run` and so on."""
 
-from batten.agent.rules.git_settings import setting_runs, written_setting
+from batten.agent.rules.git_settings import address_runs, setting_runs, written_setting
 from batten.agent.rules.inner import (
     ANYTHING,
     GIT_HARMLESS,
@@ -11,7 +11,6 @@ from batten.agent.rules.inner import (
     by_options,
     command_of,
     given,
-    text_runs,
 )
 from batten.agent.rules.shell import HOLE, SimpleCommand
 
@@ -93,9 +92,7 @@ def _git_command(words: tuple[str, ...]) -> Runs:
     name, second = (*words[1:3], "", "")[:2]
     address = next((at for at, word in enumerate(words) if word.startswith("ext::")), 0)
     if address:
-        # A way to a repository that runs a command; a blank within its words is `% `.
-        line = text_runs(words[address][5:].replace("% ", " "), address)
-        return Runs(line.commands, is_known=False, at=address)
+        return Runs(address_runs(words[address][5:]), is_known=False, at=address)
     if (name, second) == ("bisect", "run"):
         return given(words, 3)
     if name in ("submodule", "submodule--helper") and "foreach" in words[2:]:

@@ -3,12 +3,18 @@
 import re
 
 from batten.agent.rules.inner import ANYTHING, GIT_HARMLESS, Commands, text_runs
-from batten.agent.rules.shell import HOLE
+from batten.agent.rules.shell import HOLE, is_known
 
 _FILES = re.compile(
     r"core\.hookspath|init\.templatedir|include\.path|includeif\..*\.path", re.IGNORECASE
 )
 """Settings that name files whose commands git runs, or more settings."""
+_NO_PROGRAM = re.compile(
+    r"(?:safe|https?|url|branch|transfer|user|author|committer|commit|tag|push|pull|fetch|index"
+    r"|pack|rerere|status|i18n|lfs|protocol|remote\.[^.]*\.(?:url|fetch|push))(?:\.|$)",
+    re.IGNORECASE,
+)
+"""Settings that are no programs: a value of theirs that is not known says nothing."""
 
 
 def setting_runs(key: str, value: str) -> Commands:
@@ -18,9 +24,20 @@ def setting_runs(key: str, value: str) -> Commands:
         return ()
     if _FILES.fullmatch(key):
         return () if value == "/dev/null" else (ANYTHING,)
+    addresses = (text.partition("ext::")[2] for text in (key, value) if "ext::" in text)
+    found = [each for address in addresses for each in address_runs(address)]
     if key.lower().startswith("alias.") and value[:1] != "!":
-        return text_runs(f"git {value} {HOLE}", 0).commands
-    return text_runs(value.removeprefix("!"), 0).commands
+        found += text_runs(f"git {value} {HOLE}", 0).commands
+    else:
+        found += text_runs(value.removeprefix("!"), 0).commands
+    if value == "*" or _NO_PROGRAM.match(key):
+        found = [each for each in found if each.words and is_known(each.words[0])]
+    return tuple(found)
+
+
+def address_runs(address: str) -> Commands:
+    """`ext::command`, a way to a repository: blanks within its words are `% `."""
+    return text_runs(address.replace("% ", " "), 0).commands
 
 
 def named_setting(key: str) -> Commands:

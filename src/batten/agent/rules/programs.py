@@ -126,13 +126,13 @@ def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
             or (name == "tar" and at == 1 and re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", word))
         )  # fmt: skip
         if is_found:
-            return anything(words, is_known=False)
+            return Runs(anything(words, is_known=False).commands, is_known=False, at=at)
     return None
 
 
 _RUNS_VALUE = re.compile(
-    r"--?[\w-]*(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser|askpass"
-    r"|viewer)[\w-]*(?:=(.*))?",
+    r"--?[\w-]{0,40}(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser|askpass"
+    r"|viewer)[\w-]{0,40}(?:=(.*))?",
     re.DOTALL,
 )
 """Options of which the names say that their value is run, whatever the program is."""

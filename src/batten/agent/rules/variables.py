@@ -89,7 +89,7 @@ def _loads(options: str) -> Callable[[str], Commands]:
 
 def _any_setting(value: str) -> Commands:
     """The value of a setting of git whose name stands elsewhere."""
-    return (*setting_runs("", value), *setting_runs("alias.a", value))
+    return () if value == "*" else (*setting_runs("", value), *setting_runs("alias.a", value))
 
 
 def _settings(value: str) -> Commands:
