@@ -5,10 +5,11 @@ Those languages are not read. What is found is a command that stands literally b
 mark with which they run one; what they build themselves is not.
 """
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from batten.agent.rules.inner import ANYTHING, Commands, command_of
+from batten.agent.rules.inner import ANYTHING, SHELLS, Commands, command_of
 from batten.agent.rules.shell import HOLE, SimpleCommand, name_set
 
 _LANGUAGES = name_set(
@@ -38,7 +39,7 @@ _LISTS = re.compile(r"[\"']\s*,\s*\[?\s*[\"']")
 """Between the words of a command in a list: `["rm", "x"]`."""
 _ENDS = re.compile(r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t")
 _WORDS = re.compile(
-    r"[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
+    r"\b(?:echo|printf)\s(?:\s*-\w+\s)*|[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
     r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|term|terminal|run-shell|send-keys|stuff|getline)\b",
     re.IGNORECASE,
 )
@@ -73,16 +74,37 @@ def commands_in(text: str) -> Commands:
     return _parts(text, _WORDS) if _MARKS.search(text) else ()
 
 
-def piped(text: str, commands: Iterable[SimpleCommand]) -> Commands:
+def piped(text: str, commands: Sequence[SimpleCommand]) -> Commands:
     """What may be a command in the input of such a program: a here-document, or what another one
-    writes, both of which stand somewhere in the line."""
+    writes. Both stand somewhere in the line, as does a script that it writes and runs."""
+    if _runs_what_it_writes(commands):
+        return _parts(text, _WORDS)
     if not ("<<" in text or "|" in text) or not any(has_language(each.words) for each in commands):
         return ()
     marked = _MARKS.search(text.replace("||", ";").replace("|", ";")) or _MAKE.search(text)
     return _parts(text, _WORDS) if marked else ()
 
 
+def _runs_what_it_writes(commands: Sequence[SimpleCommand]) -> bool:
+    written = {
+        os.path.normpath(each.target)
+        for command in commands
+        for each in command.redirects
+        if each.operator in (">", ">>", ">|", "&>")
+    }
+    if not written:
+        return False
+    scripts = SHELLS | {"source", "."}
+    return any(
+        os.path.normpath(word) in written
+        for command in commands
+        for word in (command.words if command.words[:1] and command.words[0] in scripts
+                     else [each for each in command.words[:1] if "/" in each])
+    )  # fmt: skip
+
+
 def _parts(text: str, ends: re.Pattern[str]) -> Commands:
-    pieces = (piece.split() for piece in ends.split(_LISTS.sub(" ", text)))
+    plain = _LISTS.sub(" ", re.sub(r"#![^\s\\]*", "", text))
+    pieces = (piece.split() for piece in ends.split(plain))
     # What a hole stands for here is not known, and it is a text of another language.
     return tuple(command_of(tuple(piece)) for piece in pieces if piece and piece[0][:1] != HOLE)

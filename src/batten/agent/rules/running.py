@@ -59,6 +59,7 @@ _FROM_INPUT = name_set("at batch")
 """Programs that run what they read."""
 _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 _FD_RUNS = re.compile(r"(?:-[a-zA-Z]*?[xX]|--exec(?:-batch)?(?:=|$))(.*)")
+_MOST_ARGUMENTS = 8
 _COPIES = name_set("cp ln link mv install")
 _PROCESS = re.compile(r"/(?:proc|dev/fd)/.*")
 """A program by a file of the system that stands for another, which may be any: `/proc/self/exe`."""
@@ -199,12 +200,17 @@ def _parallel(words: tuple[str, ...]) -> Runs:
     marked = [re.sub(r"\{[^{} ]*\}", HOLE, word) for word in words[1:end]]
     valued = {at + 1 for at, word in enumerate(marked) if re.fullmatch("-[aEILNPSjlns]", word)}
     operands = [word for at, word in enumerate(marked) if word[:1] != "-" and at not in valued]
-    has_arguments = words[end : end + 1] == (":::",)
+    # Behind `:::` are the arguments; elsewhere they are in a file, or in what it reads.
+    arguments = words[end + 1 :] if words[end : end + 1] == (":::",) else (HOLE,)
+    has_places = HOLE in "".join(marked)
     commands = tuple(
-        command_of((*marked[at:], HOLE)) for at, word in enumerate(marked) if word[:1] != HOLE
+        command_of((*marked[at:], *(() if has_places else (argument,))))
+        for at, word in enumerate(marked)
+        if word[:1] != HOLE
+        for argument in arguments[:_MOST_ARGUMENTS]
     )
     is_given = operands and operands[0][:1] != HOLE
-    hidden = () if is_given or has_arguments else (ANYTHING,)
+    hidden = () if is_given or arguments != (HOLE,) else (ANYTHING,)
     return Runs((*found.commands, *commands, *hidden), is_known=False, at=found.at)
 
 
