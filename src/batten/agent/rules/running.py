@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from batten.agent.rules.builtins import builtin, evaluated
 from batten.agent.rules.embedded import embedded
 from batten.agent.rules.git_running import git, git_program
@@ -76,25 +78,18 @@ def runs(command: SimpleCommand) -> Runs:
     name = words[0].rpartition("/")[2]
     if reading(words) is not None:
         return NOTHING
-    found = _runs(command, name)
-    if found is not NOTHING and words[0] not in (name, f"/bin/{name}", f"/usr/bin/{name}"):
-        # A file of this name, which may do anything.
-        return Runs(found.commands, is_known=False, at=1)
-    return found
-
-
-def _runs(command: SimpleCommand, name: str) -> Runs:
-    words = command.words
     found = _by_name(name, words)
-    for other in (by_program(name, words), Runs(embedded(command))):
-        if other != NOTHING:
-            at = min(found.at, other.at) if found.at and other.at else found.at or other.at
-            is_known = found.is_known and other.is_known
-            found = Runs((*found.commands, *other.commands), is_known, at=at)
-    if found != NOTHING:
-        return found
-    guess = guessed(words)
-    return Runs(guess) if guess else NOTHING
+    other = by_program(name, words)
+    if other != NOTHING:
+        at = min(found.at, other.at) if found.at and other.at else found.at or other.at
+        is_all = found.is_known and other.is_known
+        found = Runs((*found.commands, *other.commands), is_all, at=at, unread=found.unread)
+    if found != NOTHING and words[0] not in (name, f"/bin/{name}", f"/usr/bin/{name}"):
+        # A file of this name, which may do anything.
+        found = Runs(found.commands, is_known=False, at=1, unread=found.unread)
+    # To deny them: what a language can do is allowed with the program.
+    hidden = embedded(command) or (guessed(words) if found == NOTHING else ())
+    return replace(found, commands=(*found.commands, *hidden)) if hidden else found
 
 
 def _by_name(name: str, words: tuple[str, ...]) -> Runs:
