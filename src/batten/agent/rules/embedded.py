@@ -13,18 +13,18 @@ from batten.agent.rules.inner import ANYTHING, SHELLS, Commands, command_of
 from batten.agent.rules.shell import HOLE, SimpleCommand, name_set
 
 _LANGUAGES = name_set(
-    "python python2 python3 pypy pypy3 ipython perl ruby irb node nodejs deno bun php lua luajit "
-    "awk gawk mawk nawk original-awk tclsh wish expect R Rscript julia guile osascript elixir "
-    " gdb lldb vi vim nvim vimdiff gvim rvim view rview ex ed red emacs less more most "
+    "python python2 python3 pypy pypy3 ipython perl ruby irb node nodejs deno bun php lua "
+    "luajit awk gawk mawk nawk original-awk tclsh wish expect R Rscript julia guile osascript "
+    "elixir gdb lldb vi vim nvim vimdiff gvim rvim view rview ex ed red emacs less more most "
     "sqlite3 sqlite mysql mariadb psql socat ftp sftp lftp mutt neomutt mail mailx dc gnuplot "
-    "fzf bind make gmake tmux screen latex pdflatex tex m4 octave "
-    "kak"
+    "fzf bind make gmake tmux screen latex pdflatex tex m4 octave kak"
 )
 """Programs with a language of their own, in which a command of the shell can stand."""
 _MARKS = re.compile(
     r"!|`|\||\b(?:shell|system|subprocess|popen|exec|spawn|qx|getline|getoutput|getstatusoutput"
     r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|term|terminal"
-    r"|program|execute|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)(?=[^A-Za-z]|\w*[(:'\"])"
+    r"|program|execute|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)"
+    r"(?=[^A-Za-z]|\w*[(:'\"])"
     r"|\b(?:os\.\w{1,30}|\w{0,30}(?:exec|spawn|popen|system|check_output|check_call)\w{0,30})"
     r"[ (\"']"
     r"|--eval|[\"'][^\"']*[\"']\s*:",
@@ -37,12 +37,14 @@ _ADDRESS = re.compile(rf"(?:exec|system|shell):[\"']?{HOLE}", re.IGNORECASE)
 """A command as `socat` takes it, that is not known."""
 _LISTS = re.compile(r"[\"']\s*,\s*\[?\s*[\"']")
 """Between the words of a command in a list: `["rm", "x"]`."""
-_ENDS = re.compile(r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t")
+_SED_WORDS = re.compile(r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t")
 _WORDS = re.compile(
     r"\b(?:echo|printf)\s(?:\s*-\w+\s)*|[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
-    r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|term|terminal|run-shell|send-keys|stuff|getline)\b",
+    r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|term|terminal|run-shell|send-keys|stuff"
+    r"|getline)\b",
     re.IGNORECASE,
 )
+"""What stands between a command and the rest of a text."""
 
 
 def has_language(words: tuple[str, ...]) -> bool:
@@ -61,7 +63,9 @@ def embedded(command: SimpleCommand) -> Commands:
         *(each.target for each in command.redirects if each.operator == "<<<"),
     ]
     if name == "sed":
-        return tuple(each for text in texts if _SED.search(text) for each in _parts(text, _ENDS))
+        return tuple(
+            each for text in texts if _SED.search(text) for each in _parts(text, _SED_WORDS)
+        )
     if name in ("make", "gmake"):
         return tuple(each for text in texts if _MAKE.search(text) for each in _parts(text, _WORDS))
     return tuple(each for text in texts for each in commands_in(text))

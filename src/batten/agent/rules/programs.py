@@ -92,9 +92,9 @@ def by_program(name: str, words: tuple[str, ...]) -> Runs:
     if at:
         return Runs((*found.commands, ANYTHING), is_known=False, at=min(at, found.at or at))
     if name in _SSH:
-        lines = tuple(line[1] for word in words if (line := _SSH_LINE.fullmatch(word)))
-        settings_ = tuple(each for line in lines for each in text_runs(line, 0).commands)
-        return Runs((*found.commands, *settings_), found.is_known, at=found.at)
+        lines = (line[1] for word in words if (line := _SSH_LINE.fullmatch(word)))
+        commands = (each for line in lines for each in text_runs(line, 0).commands)
+        return Runs((*found.commands, *commands), found.is_known, at=found.at)
     return found
 
 
@@ -131,8 +131,8 @@ def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
 
 
 _RUNS_VALUE = re.compile(
-    r"--?[\w-]{0,40}(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser|askpass"
-    r"|viewer)[\w-]{0,40}(?:=(.*))?",
+    r"--?[\w-]{0,40}(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser"
+    r"|askpass|viewer)[\w-]{0,40}(?:=(.*))?",
     re.DOTALL,
 )
 """Options of which the names say that their value is run, whatever the program is."""

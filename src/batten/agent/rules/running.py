@@ -32,7 +32,7 @@ from batten.agent.rules.shell import (
 from batten.agent.rules.wrappers import WRAPPERS, ssh, wrapped
 
 _PRIVILEGED = name_set(
-    "sudo doas su runuser pkexec chroot unshare nsenter strace ltrace watch flock script "
+    "sudo doas sshpass su runuser pkexec chroot unshare nsenter strace ltrace watch flock script "
     "parallel systemd-run setpriv gdb entr unbuffer expect setarch linux32 linux64 "
     "firejail bwrap fakeroot proot run0 chrt taskset numactl cgexec dbus-run-session xvfb-run "
     "toybox rlwrap catchsegv valgrind perf catatonit dumb-init tini s6-setuidgid gosu su-exec "
