@@ -20,29 +20,28 @@ _LANGUAGES = name_set(
     "fzf bind make gmake tmux screen latex pdflatex tex m4 octave kak"
 )
 """Programs with a language of their own, in which a command of the shell can stand."""
-_MARKS = re.compile(
-    r"!|`|\||\b(?:shell|system|subprocess|popen|exec|spawn|qx|getline|getoutput|getstatusoutput"
+# Texts, and compiled when they are needed: few lines have such a program.
+_MARKS = (
+    r"(?i)!|`|\||\b(?:shell|system|subprocess|popen|exec|spawn|qx|getline|getoutput|getstatusoutput"
     r"|passthru|proc_open|pcntl_exec|call-process|start-process|syscmd|esyscmd|term|terminal"
     r"|program|execute|become|reload|write18|send-keys|run-shell|if-shell|pipe-pane|stuff)"
     r"(?=[^A-Za-z]|\w*[(:'\"])"
     r"|\b(?:os\.\w{1,30}|\w{0,30}(?:exec|spawn|popen|system|check_output|check_call)\w{0,30})"
     r"[ (\"']"
-    r"|--eval|[\"'][^\"']*[\"']\s*:",
-    re.IGNORECASE,
+    r"|--eval|[\"'][^\"']*[\"']\s*:"
 )
 """What runs a command in one of them; a command may stand behind it."""
-_MAKE = re.compile(r"--eval|\$\(shell|;|\n\t")
-_SED = re.compile(r"(?:^|[^A-Za-z])e\s|/[gpIiMm0-9]*e[gpIiMm0-9]*\s*(?:$|[;}\n])")
-_ADDRESS = re.compile(rf"(?:exec|system|shell):[\"']?{HOLE}", re.IGNORECASE)
+_MAKE = r"--eval|\$\(shell|;|\n\t"
+_SED = r"(?:^|[^A-Za-z])e\s|/[gpIiMm0-9]*e[gpIiMm0-9]*\s*(?:$|[;}\n])"
+_ADDRESS = rf"(?i)(?:exec|system|shell):[\"']?{HOLE}"
 """A command as `socat` takes it, that is not known."""
-_LISTS = re.compile(r"[\"']\s*,\s*\[?\s*[\"']")
+_LISTS = r"[\"']\s*,\s*\[?\s*[\"']"
 """Between the words of a command in a list: `["rm", "x"]`."""
-_SED_WORDS = re.compile(r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t")
-_WORDS = re.compile(
-    r"\b(?:echo|printf)\s(?:\s*-\w+\s)*|[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
+_SED_WORDS = r"[;&|\n\t`(){}<>\[\]'\"$!:,=@/]+(?:e\s)?|^\d+e\s|\\n|\\t"
+_WORDS = (
+    r"(?i)\b(?:echo|printf)\s(?:\s*-\w+\s)*|[;&|\n\t`(){}<>\[\]'\"$!:,=@]+|\\n|\\t"
     r"|\b(?:shell|system|exec|spawn(?:\s+-\w+)*|program|term|terminal|run-shell|send-keys|stuff"
-    r"|getline)\b",
-    re.IGNORECASE,
+    r"|getline)\b"
 )
 """What stands between a command and the rest of a text."""
 
@@ -64,18 +63,20 @@ def embedded(command: SimpleCommand) -> Commands:
     ]
     if name == "sed":
         return tuple(
-            each for text in texts if _SED.search(text) for each in _parts(text, _SED_WORDS)
+            each for text in texts if re.search(_SED, text) for each in _parts(text, _SED_WORDS)
         )
     if name in ("make", "gmake"):
-        return tuple(each for text in texts if _MAKE.search(text) for each in _parts(text, _WORDS))
+        return tuple(
+            each for text in texts if re.search(_MAKE, text) for each in _parts(text, _WORDS)
+        )
     return tuple(each for text in texts for each in commands_in(text))
 
 
 def commands_in(text: str) -> Commands:
     """What may be a command behind a mark in a text of such a language."""
-    if _ADDRESS.match(text):
+    if re.match(_ADDRESS, text):
         return (ANYTHING,)
-    return _parts(text, _WORDS) if _MARKS.search(text) else ()
+    return _parts(text, _WORDS) if re.search(_MARKS, text) else ()
 
 
 def piped(text: str, commands: Sequence[SimpleCommand]) -> Commands:
@@ -85,7 +86,7 @@ def piped(text: str, commands: Sequence[SimpleCommand]) -> Commands:
         return _parts(text, _WORDS)
     if not ("<<" in text or "|" in text) or not any(has_language(each.words) for each in commands):
         return ()
-    marked = _MARKS.search(text.replace("||", ";").replace("|", ";")) or _MAKE.search(text)
+    marked = re.search(_MARKS, text.replace("||", ";").replace("|", ";")) or re.search(_MAKE, text)
     return _parts(text, _WORDS) if marked else ()
 
 
@@ -107,8 +108,8 @@ def _runs_what_it_writes(commands: Sequence[SimpleCommand]) -> bool:
     )  # fmt: skip
 
 
-def _parts(text: str, ends: re.Pattern[str]) -> Commands:
-    plain = _LISTS.sub(" ", re.sub(r"#![^\s\\]*", "", text))
-    pieces = (piece.split() for piece in ends.split(plain))
+def _parts(text: str, ends: str) -> Commands:
+    plain = re.sub(_LISTS, " ", re.sub(r"#![^\s\\]*", "", text))
+    pieces = (piece.split() for piece in re.split(ends, plain))
     # What a hole stands for here is not known, and it is a text of another language.
     return tuple(command_of(tuple(piece)) for piece in pieces if piece and piece[0][:1] != HOLE)
