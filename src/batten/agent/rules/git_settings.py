@@ -5,14 +5,11 @@ import re
 from batten.agent.rules.inner import ANYTHING, GIT_HARMLESS, Commands, text_runs
 from batten.agent.rules.shell import HOLE, is_known
 
-_FILES = re.compile(
-    r"core\.hookspath|init\.templatedir|include\.path|includeif\..*\.path", re.IGNORECASE
-)
+_FILES = r"(?i)core\.hookspath|init\.templatedir|include\.path|includeif\..*\.path"
 """Settings that name files whose commands git runs, or more settings."""
-_NO_PROGRAM = re.compile(
-    r"(?:safe|https?|url|branch|transfer|user|author|committer|commit|tag|push|pull|fetch|index"
-    r"|pack|rerere|status|i18n|lfs|protocol|remote\.[^.]*\.(?:url|fetch|push))(?:\.|$)",
-    re.IGNORECASE,
+_NO_PROGRAM = (
+    r"(?i)(?:safe|https?|url|branch|transfer|user|author|committer|commit|tag|push|pull|fetch|index"
+    r"|pack|rerere|status|i18n|lfs|protocol|remote\.[^.]*\.(?:url|fetch|push))(?:\.|$)"
 )
 """Settings that are no programs: a value of theirs that is not known says nothing."""
 
@@ -22,7 +19,7 @@ def setting_runs(key: str, value: str) -> Commands:
     about: new versions of git, and programs beside it, have more that are."""
     if GIT_HARMLESS.match(f"{key}={value}") or not value:
         return ()
-    if _FILES.fullmatch(key):
+    if re.fullmatch(_FILES, key):
         return () if value == "/dev/null" else (ANYTHING,)
     addresses = (text.partition("ext::")[2] for text in (key, value) if "ext::" in text)
     found = [each for address in addresses for each in address_runs(address)]
@@ -30,7 +27,7 @@ def setting_runs(key: str, value: str) -> Commands:
         found += text_runs(f"git {value} {HOLE}", 0).commands
     else:
         found += text_runs(value.removeprefix("!"), 0).commands
-    if value == "*" or _NO_PROGRAM.match(key):
+    if value == "*" or re.match(_NO_PROGRAM, key):
         found = [each for each in found if each.words and is_known(each.words[0])]
     return tuple(found)
 
@@ -42,7 +39,7 @@ def address_runs(address: str) -> Commands:
 
 def named_setting(key: str) -> Commands:
     """What may run because a setting has a value that stands elsewhere."""
-    return (ANYTHING,) if HOLE in key or _FILES.fullmatch(key) else ()
+    return (ANYTHING,) if HOLE in key or re.fullmatch(_FILES, key) else ()
 
 
 def written_setting(words: tuple[str, ...]) -> Commands:

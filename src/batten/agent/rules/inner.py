@@ -40,7 +40,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*(?:%%|\(\))?)\+?=(.*)", re.DOTALL)
 
 
 _IS_LINE = re.compile(r"[\s;&|`$/]")
-_RUNS_VALUE = re.compile(r"-.*(?:exec|command|cmd|call|entrypoint|shell|wrapper|tool|eval)")
+_RUNS_VALUE = r"-.*(?:exec|command|cmd|call|entrypoint|shell|wrapper|tool|eval)"
 """Options of programs that build and run projects whose value is a program."""
 
 
@@ -98,7 +98,7 @@ def lines_in(word: str, *, is_project: bool) -> Commands:
     if mark and is_project:
         # The values of variables, as in `make CC=gcc`, are read as such.
         texts += [value] if _IS_LINE.search(value) and not _ASSIGNED.fullmatch(word) else []
-        texts += [value] if _RUNS_VALUE.search(name) else []
+        texts += [value] if re.search(_RUNS_VALUE, name) else []
     elif mark:
         texts += [value, word.rpartition("=")[2]]
     elif word[:1] == "-" and _IS_LINE.search(word):

@@ -17,13 +17,12 @@ from batten.agent.rules.inner import (
 )
 from batten.agent.rules.shell import HOLE, NAMES, name_set
 
-_SSH_RUNS = re.compile(
-    r"(?:proxy|local|knownhosts|remote)command|pkcs11provider|securitykeyprovider|xauthlocation"
-    r"|include|match",
-    re.IGNORECASE,
+_SSH_RUNS = (
+    r"(?i)(?:proxy|local|knownhosts|remote)command|pkcs11provider|securitykeyprovider|xauthlocation"
+    r"|include|match"
 )
 """Settings of ssh that make it run or load something."""
-_SSH_LINE = re.compile(r"(?:-\w*o)?\s*(?:\w+command|match\s.*\bexec)\s+(.*)", re.IGNORECASE)
+_SSH_LINE = r"(?i)(?:-\w*o)?\s*(?:\w+command|match\s.*\bexec)\s+(.*)"
 _SSH = name_set("ssh scp sftp autossh sshfs")
 _COMPILERS = name_set("gcc g++ cc c++ clang clang++ gfortran")
 
@@ -67,15 +66,15 @@ _WITH_LINES: dict[str, Options] = {
 }  # fmt: skip
 """Programs with options whose value is run. Short options are those with a value."""
 
-_NAMES_FILE: dict[str, re.Pattern[str]] = {
-    "openssl": re.compile(r"engine|--?(?:engine|provider|provider-path)(?:=.*)?"),
-    "ssh-keygen": re.compile(r"-D.*"),
-    "ssh-add": re.compile(r"-s.*"),
-    **dict.fromkeys(_COMPILERS, re.compile(r"-(?:fplugin|specs)=.*")),
-    **dict.fromkeys(_SSH, re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]*F.*")),
-    "gdb": re.compile(r"--?(?:x|command|ix|init-command)(?:=.*)?"),
-    "run-parts": re.compile(r"[^-].*"),
-    "crontab": re.compile(r"-|[^-].*"),
+_NAMES_FILE: dict[str, str] = {
+    "openssl": r"engine|--?(?:engine|provider|provider-path)(?:=.*)?",
+    "ssh-keygen": r"-D.*",
+    "ssh-add": r"-s.*",
+    **dict.fromkeys(_COMPILERS, r"-(?:fplugin|specs)=.*"),
+    **dict.fromkeys(_SSH, r"-[46AaCfGgKkMNnqsTtVvXxYy]*F.*"),
+    "gdb": r"--?(?:x|command|ix|init-command)(?:=.*)?",
+    "run-parts": r"[^-].*",
+    "crontab": r"-|[^-].*",
 }
 """Words of programs that name a file of commands, of code, or of settings that run some."""
 _UNUSED = frozenset(("/dev/null", "none"))
@@ -92,7 +91,7 @@ def by_program(name: str, words: tuple[str, ...]) -> Runs:
     if at:
         return Runs((*found.commands, ANYTHING), is_known=False, at=min(at, found.at or at))
     if name in _SSH:
-        lines = (line[1] for word in words if (line := _SSH_LINE.fullmatch(word)))
+        lines = (line[1] for word in words if (line := re.fullmatch(_SSH_LINE, word)))
         commands = (each for line in lines for each in text_runs(line, 0).commands)
         return Runs((*found.commands, *commands), found.is_known, at=found.at)
     return found
@@ -105,7 +104,7 @@ def _file_at(name: str, words: tuple[str, ...]) -> int:
         return 0
     for at, word in enumerate(words[1:], 1):
         following = words[at + 1 : at + 2]
-        if pattern.fullmatch(word) and not {word[2:], *following} & _UNUSED:
+        if re.fullmatch(pattern, word) and not {word[2:], *following} & _UNUSED:
             return at
     return 0
 
@@ -116,7 +115,7 @@ def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
         following = words[at + 1] if at + 1 < len(words) else ""
         is_found = (
             (name in ("scp", "sftp") and word.startswith("-o")
-             and _SSH_RUNS.match((word[2:] or following).strip()))
+             and re.match(_SSH_RUNS, (word[2:] or following).strip()))
             or (name == "wget" and re.match(r"-[a-zA-Z]*e|--(?:ex|conf)", word)
                 and re.search(r"askpass|^--conf", word + following))
             or (name == "cargo" and word.startswith("--config")
@@ -130,10 +129,9 @@ def _or_setting(name: str, words: tuple[str, ...]) -> Runs | None:
     return None
 
 
-_RUNS_VALUE = re.compile(
-    r"--?[\w-]{0,40}(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser"
-    r"|askpass|viewer)[\w-]{0,40}(?:=(.*))?",
-    re.DOTALL,
+_RUNS_VALUE = (
+    r"(?s)--?[\w-]{0,40}(?:exec|command|cmd|shell|pager|editor|hook|prog|rsh|wrapper|invoke|browser"
+    r"|askpass|viewer)[\w-]{0,40}(?:=(.*))?"
 )
 """Options of which the names say that their value is run, whatever the program is."""
 
@@ -142,7 +140,7 @@ def guessed(words: tuple[str, ...]) -> Commands:
     """What a program that is not known may run because of its options."""
     values: list[str] = []
     for word, following in pairwise((*words[1:], "")):
-        if option := _RUNS_VALUE.fullmatch(word):
+        if option := re.fullmatch(_RUNS_VALUE, word):
             values.append(option[1] if option[1] is not None else following)
         elif word in ("-c", "-e", "-x") and " " in following:
             values.append(following)

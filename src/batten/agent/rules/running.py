@@ -60,12 +60,12 @@ _PROJECT = name_set(
 _FROM_INPUT = name_set("at batch")
 """Programs that run what they read."""
 _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
-_FD_RUNS = re.compile(r"(?:-[a-zA-Z]*?[xX]|--exec(?:-batch)?(?:=|$))(.*)")
+_FD_RUNS = r"(?:-[a-zA-Z]*?[xX]|--exec(?:-batch)?(?:=|$))(.*)"
 _MOST_ARGUMENTS = 8
 _COPIES = name_set("cp ln link mv install")
-_PROCESS = re.compile(r"/(?:proc|dev/fd)/.*")
+_PROCESS = r"/(?:proc|dev/fd)/.*"
 """A program by a file of the system that stands for another, which may be any: `/proc/self/exe`."""
-_LOADER = re.compile(r"ld[-.](?:.*\.)?so(?:\.\d+)*|ld-linux.*|qemu-(?!system|img).*")
+_LOADER = r"ld[-.](?:.*\.)?so(?:\.\d+)*|ld-linux.*|qemu-(?!system|img).*"
 
 
 def runs(command: SimpleCommand) -> Runs:
@@ -106,11 +106,11 @@ def _by_name(name: str, words: tuple[str, ...]) -> Runs:
         return UNKNOWN
     if name in SHELLS:
         return _shell(words)
-    if _PROCESS.fullmatch(words[0]) and words[0] != PIPE:
+    if re.fullmatch(_PROCESS, words[0]) and words[0] != PIPE:
         return Runs((*anything(words, is_known=False).commands, ANYTHING), is_known=False, at=1)
     if (found := builtin(name, words)) is not None:
         return found
-    if name in _PRIVILEGED or _LOADER.fullmatch(name) or (name == "ip" and "exec" in words):
+    if name in _PRIVILEGED or re.fullmatch(_LOADER, name) or (name == "ip" and "exec" in words):
         return anything(words, is_known=False)
     if name in _PROJECT or (name == "cmake" and "-E" in words):
         return anything(words, is_known=True)
@@ -180,7 +180,7 @@ def _find(words: tuple[str, ...]) -> Runs:
 def _fd(words: tuple[str, ...]) -> Runs:
     """`fd` runs what stands behind `-x`, for each file that it finds."""
     for at, word in enumerate(words[1:], 1):
-        if option := _FD_RUNS.fullmatch(word):
+        if option := re.fullmatch(_FD_RUNS, word):
             inner = (*filter(None, (option[1],)), *words[at + 1 :])
             marked = tuple(re.sub(r"\{[^{} ]*\}", HOLE, each) for each in inner)
             command = command_of(marked if HOLE in "".join(marked) else (*marked, HOLE))

@@ -137,13 +137,13 @@ _KINDS: tuple[tuple[Callable[[str], Commands], str], ...] = (
 )  # fmt: skip
 """How values run, and the variables of which it is true."""
 _TABLE = {name: runs for runs, names in _KINDS for name in name_set(names)}
-_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], Commands]], ...] = (
-    (re.compile(r"BASH_FUNC_.*"), _function),
-    (re.compile(r"GIT_CONFIG_KEY_\d+"), named_setting),
-    (re.compile(r"GIT_CONFIG_VALUE_\d+"), _any_setting),
-    (re.compile(r"npm_config_(?:editor|viewer|browser|git|call|onload_script)"), _line),
+_PATTERNS: tuple[tuple[str, Callable[[str], Commands]], ...] = (
+    (r"BASH_FUNC_.*", _function),
+    (r"GIT_CONFIG_KEY_\d+", named_setting),
+    (r"GIT_CONFIG_VALUE_\d+", _any_setting),
+    (r"npm_config_(?:editor|viewer|browser|git|call|onload_script)", _line),
 )
-_LIKE_COMMANDS = re.compile(
+_LIKE_COMMANDS = (
     r"\w+_(?:PAGER|EDITOR|BROWSER|VIEWER|ASKPASS|RSH|SSH|WRAPPER|RUNNER|LINKER|COMMAND"
     r"|EXTERNAL_DIFF|OPENER)"
 )
@@ -165,8 +165,8 @@ def value_runs(name: str, value: str, words: tuple[str, ...]) -> Commands:
 
 
 def _kind(name: str) -> Callable[[str], Commands] | None:
-    patterns = (runs for pattern, runs in _PATTERNS if pattern.fullmatch(name))
-    like = _known_line if _LIKE_COMMANDS.fullmatch(name) else None
+    patterns = (runs for pattern, runs in _PATTERNS if re.fullmatch(pattern, name))
+    like = _known_line if re.fullmatch(_LIKE_COMMANDS, name) else None
     return _TABLE.get(name) or next(patterns, like)
 
 

@@ -13,7 +13,7 @@ from batten.agent.rules.inner import (
 )
 from batten.agent.rules.shell import HOLE, NAMES, SimpleCommand, is_known
 
-_READS_FILE = re.compile(r"-[0rtxo]*a|--arg-f")
+_READS_FILE = r"-[0rtxo]*a|--arg-f"
 WRAPPERS: dict[str, Options] = {
     "timeout": Options("v", "ks", ("--foreground", "--preserve-status", "--verbose",
                                     "--kill-after=", "--signal="), 1),
@@ -49,7 +49,7 @@ def wrapped(name: str, words: tuple[str, ...]) -> Runs:
         return NOTHING if name in ("env", "command") else UNKNOWN
     command = SimpleCommand(inner, " ".join(inner), tuple(variables))
     # A file of arguments is read, too.
-    reads = name == "xargs" and any(_READS_FILE.match(word) for word in words[1:start])
+    reads = name == "xargs" and any(re.match(_READS_FILE, word) for word in words[1:start])
     return Runs((command,), is_known=not reads, is_wrapper=not reads, at=start)
 
 
@@ -108,8 +108,8 @@ def _after_options(words: tuple[str, ...], options: Options, name: str) -> tuple
     return at + options.operands, replaced
 
 
-_SSH_FLAGS = re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]+")
-_SSH_VALUES = re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]*[BbcDEeFIiJLlmOoPpQRSWw](.*)", re.DOTALL)
+_SSH_FLAGS = r"-[46AaCfGgKkMNnqsTtVvXxYy]+"
+_SSH_VALUES = r"(?s)-[46AaCfGgKkMNnqsTtVvXxYy]*[BbcDEeFIiJLlmOoPpQRSWw](.*)"
 
 
 def ssh(words: tuple[str, ...]) -> Runs:
@@ -119,10 +119,10 @@ def ssh(words: tuple[str, ...]) -> Runs:
         if words[at][:1] in (HOLE, NAMES):
             # It may be an option.
             return anything(words, is_known=False)
-        value = _SSH_VALUES.fullmatch(words[at])
+        value = re.fullmatch(_SSH_VALUES, words[at])
         if words[at][:1] != "-":
             hosts += 1
-        elif value is None and not _SSH_FLAGS.fullmatch(words[at]) and words[at] != "--":
+        elif value is None and not re.fullmatch(_SSH_FLAGS, words[at]) and words[at] != "--":
             return anything(words, is_known=False)
         at += 2 if value is not None and not value[1] else 1
     if len(words) == 1:
