@@ -56,7 +56,21 @@ QUOTES = (
         "$((",
         "))",
     ),
-    *("*", "?", "[b]", "{a,b}", "a{1..2}", "@(a)", "!(a)", "$'\\x61'", "$@", "$[1]", "~/a"),
+    *(
+        "*",
+        "?",
+        "[b]",
+        "{a,b}",
+        "a{1..2}",
+        "@(a)",
+        "!(a)",
+        "$'\\x61'",
+        "$'a\\nb'",
+        "$'\\'\\t'",
+        "$@",
+        "$[1]",
+        "~/a",
+    ),
 )
 RESERVED = (
     *("if ", "then ", "else ", "elif ", "fi", "do ", "done", "for i in ", "while n; ", "until a; "),
@@ -94,6 +108,9 @@ RUNNING = (
     *("find . -exec a {} \\;", "find . -name '*.txt' -exec b {} +", "find . -delete", "nohup "),
     *("setsid -w ", "echo ", "printf ", "cd .", "true", "test ", "[ a ]", "set -e", "eval 'a;b'"),
     *("eval a b", "git -c x.y=z ", "xargs -I{} a {}", "env -u x a", "git -C . "),
+    *("BASH_ENV='$(a b)' ", "env BASH_ENV='`rm b`' bash -c a", "export BASH_ENV='$(rm c)'"),
+    *("xargs -i ", "xargs -l1 ", "xargs -a one.txt ", "xargs --replace=x ", "exec -a b "),
+    *("trap 'a b; rm c' EXIT", "mapfile -C 'a b' -c 1 <<< c", "alias a='rm b'", "BASH_ENV=f "),
 )
 PIECES = (*WORDS, *[" "] * 8, *OPERATORS, *QUOTES, *RESERVED, *WHOLE, *RUNNING)
 

@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct
 
 from batten.agent.rules import globs
-from batten.agent.rules.inner import Runs
+from batten.agent.rules.embedded import piped
+from batten.agent.rules.inner import ANYTHING, Runs
 from batten.agent.rules.paths import absolute, guarded_name, relative
 from batten.agent.rules.reading import Reading, is_harmless_variable, reading
 from batten.agent.rules.running import runs, without_commands
@@ -31,6 +33,8 @@ from batten.agent.rules.shell import (
     read_line,
 )
 from batten.agent.rules.tree import Tree, Unseen, follows, makes_links, searched
+from batten.agent.rules.unread import OPERATORS, seen, unquoted
+from batten.agent.rules.variables import value_runs
 
 Chance = Literal["no", "maybe", "yes"]
 
@@ -38,12 +42,6 @@ _BLANK = "\x02"
 """A blank within a word."""
 _EMPTY = "\x03"
 _WITHIN = str.maketrans(dict.fromkeys(" \t\n", _BLANK))
-_OPERATORS = re.compile(r"[;&|\n`<>]|\$\(")
-_BEFORE = re.compile(
-    r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*(?:\s+|$)"
-    r"|(?:function\s+)?[\w-]+\s*\(\)\s*|function\s+[\w-]+\s+)+"
-)
-"""What may stand before a command, in a line that cannot be read."""
 _MOST_COMMANDS = 300
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2"))
 
@@ -56,61 +54,43 @@ class CommandLine(Struct, frozen=True):
     """None if the line cannot be read for certain."""
     all_commands: tuple[SimpleCommand, ...]
     """Those of the line, and those that they run."""
+    unread: tuple[str, ...] = ()
+    """What cannot be read for certain: the line itself, or lines that it runs."""
 
 
 @lru_cache(maxsize=256)
 def command_line(text: str) -> CommandLine:
     read = read_line(text)
-    if not isinstance(read, Line):
-        return CommandLine(text, None, _closure(_seen(text)))
-    return CommandLine(text, read, _closure(read.commands))
+    line = read if isinstance(read, Line) else None
+    found, unread = _closure(seen(text) if line is None else line.commands)
+    given, _ = _closure(piped(text, found))
+    texts = (text, *unread) if line is None else unread
+    return CommandLine(text, line, (*found, *given), texts)
 
 
-def _seen(text: str) -> list[SimpleCommand]:
-    """What can be seen of a line that cannot be read: its parts, as they are written, without
-    what may stand before their commands, and with holes for what is replaced when it runs."""
-    text = text.replace("\\\n", "").replace(HOLE, "")
-    parts = [part.strip() for part in _OPERATORS.split(text)]
-    bare = [_unquoted(_BEFORE.sub("", part)) for part in parts]
-    marked = (_unquoted(_BEFORE.sub("", part)) for part in _OPERATORS.split(_opened(text)))
-    holes = [" ".join(map(_with_hole, part.split())) for part in marked]
-    every = dict.fromkeys(filter(None, (*parts, *bare, *holes)))
-    return [SimpleCommand(tuple(part.split()), part) for part in every]
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"[\\'\"]", "", text)
-
-
-def _opened(text: str) -> str:
-    """A text with a hole where each substitution begins or ends within a word."""
-    return re.sub(r"(`|\$\()", rf"{HOLE}\1", text)
-
-
-def _with_hole(word: str) -> str:
-    """A word up to what bash may put something else in the place of."""
-    if word in ("[", "[[", "{"):
-        return word
-    found = re.search(rf"[$*?\[{{{HOLE}]", word)
-    return word if found is None else word[: found.start()] + HOLE
-
-
-def _closure(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
-    """Commands with those that they run, and so on."""
+def _closure(
+    commands: Iterable[SimpleCommand],
+) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+    """Commands with those that they run, and so on; and the lines they run that cannot be read."""
+    unread: list[str] = []
     found = dict.fromkeys(commands)
     waiting = list(found)
     while waiting:
         if len(found) > _MOST_COMMANDS:
             # More than anybody writes: whatever else it runs is not known.
-            found[SimpleCommand((HOLE,))] = None
+            found[ANYTHING] = None
             break
-        run = runs(waiting.pop())
+        command = waiting.pop()
+        run = runs(command)
+        unread += (run.unread,) if run.unread else ()
         # What a shell reads from a pipe may be any command.
-        for inner in run.commands if run.is_known or run.commands else (SimpleCommand((HOLE,)),):
+        inside = run.commands if run.is_known or run.commands else (ANYTHING,)
+        values = [value_runs(*each, command.words) for each in command.assignments]
+        for inner in (*inside, *(each for value in values for each in value)):
             if inner not in found:
                 found[inner] = None
                 waiting.append(inner)
-    return tuple(found)
+    return tuple(found), tuple(unread)
 
 
 def canonical(pattern: str) -> str:
@@ -153,10 +133,11 @@ def concerns(pattern: str, line: CommandLine) -> Chance:
                 return "yes"
             if any(globs.may_match(glob, text) for glob in globs_):
                 chance = "maybe"
-    if line.line is None and chance == "no":
+    if chance == "no":
         program = globs.literal_start(canonical(pattern)).partition(" ")[0]
-        plain = _unquoted(line.text.replace("\\\n", ""))
-        return "maybe" if program in plain or "eval" in plain else "no"
+        plain = "\n".join(unquoted(text.replace("\\\n", "")) for text in line.unread)
+        if line.unread and (program in plain or "eval" in plain):
+            return "maybe"
     return chance
 
 
@@ -205,7 +186,7 @@ def allowing(allowance: Allowance, line: CommandLine) -> tuple[str, ...] | None:
     for pattern in allowance.patterns:
         if is_whole(pattern, line.text):
             return (pattern,)
-        if _OPERATORS.search(pattern) and globs.matches_plainly(pattern, line.text.strip()):
+        if OPERATORS.search(pattern) and globs.matches_plainly(pattern, line.text.strip()):
             return (pattern,)
     if line.line is None or not line.line.commands:
         return None
@@ -310,7 +291,7 @@ class _Judge:
         for pattern in self._allowance.patterns:
             if is_whole(pattern, command.source):
                 return pattern
-            has_more = _OPERATORS.search(pattern) or re.match(r"\w+=", pattern)
+            has_more = OPERATORS.search(pattern) or re.match(r"\w+=", pattern)
             if has_more and globs.matches_plainly(pattern, command.source):
                 return pattern
         return None
@@ -320,7 +301,7 @@ class _Judge:
         text = text_of(command)
         before = len(" ".join(text.split(" ")[: inner.at])) + 1 if inner.at else 0
         for pattern in self._allowance.patterns:
-            if _OPERATORS.search(pattern):
+            if OPERATORS.search(pattern):
                 continue
             glob = canonical(pattern)
             bare = glob[:-2] if glob.endswith(" *") else glob
@@ -437,7 +418,10 @@ def guarded_names(line: CommandLine) -> set[str]:
         if command.words[:2] == ("git", "config") and reading(command.words) is None:
             found.add("git config")
         if reading(command.words) is None:
-            for word in command.words:
+            for before, word in pairwise(("", *command.words)):
+                if before == "-i" and command.words[0] == "ssh":
+                    # A key, which is read.
+                    continue
                 targets += [word, word.rpartition("=")[2], word.rpartition(":")[2]]
         targets += [
             each.replace(HOLE, value) for each in targets if HOLE in each for value in values

@@ -20,7 +20,9 @@ _PARAMETER = re.compile(
 )
 _OPERATOR = re.compile(r":[-?+]|[-?+]|##?|%%?|//|/[#%]?|\^\^?|,,?")
 _RANGE = re.compile(r":\s*[0-9]+(?::[0-9]+)?\}")
-
+_PLAIN_ANSI = re.compile(r"(?:[^\\]|\\[nt\\'\"])*", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t"}
+"""What escapes of `$'…'` stand for, other than themselves; of those that are read."""
 _TILDE = re.compile(r"(?:^|(?<=[=:]))~(?![/:]|$)[^/:]*")
 _BRACES = re.compile(r"[A-Za-z0-9_./:=@%+,~*?{}-]*")
 """A word whose braces are expanded: one without quotes and other expansions."""
@@ -201,7 +203,9 @@ class Expansions:
         if found is None:
             raise Unclear("a quote is not closed")
         reader.at = found.end()
-        return HOLE if "\\" in found[1] else found[1]
+        if not _PLAIN_ANSI.fullmatch(found[1]):
+            return HOLE
+        return re.sub(r"\\(.)", lambda each: _ESCAPED.get(each[1], each[1]), found[1])
 
     def _arithmetic(self) -> str:
         found = _NUMBERS.match(self._reader.text, self._reader.at)

@@ -1,6 +1,8 @@
 """What commands of git run: `-c`, `rebase --exec`, `bisect run` and so on."""
 
+from batten.agent.rules.git_settings import address_runs, setting_runs, written_setting
 from batten.agent.rules.inner import (
+    ANYTHING,
     GIT_HARMLESS,
     NOTHING,
     Options,
@@ -46,6 +48,13 @@ _GIT_RUNS: dict[str, Options] = {
 """Commands of git with options whose value is run. Short options are those with a value."""
 
 
+def git_program(words: tuple[str, ...]) -> Runs:
+    """`git-push`, as git's own programs are called where they are on the path."""
+    folder, _, name = words[0].rpartition("/")
+    second = name.removeprefix("git-") if folder else HOLE + name.removeprefix("git-")
+    return Runs((command_of(("git", second, *words[1:])),))
+
+
 def git(words: tuple[str, ...]) -> Runs:
     """`git` with its general options taken off. `-c` and others can make it run anything."""
     before: list[SimpleCommand] = []
@@ -59,11 +68,19 @@ def git(words: tuple[str, ...]) -> Runs:
             at += 1
         elif word in ("-c", "--git-dir", "--work-tree", "--namespace", "--config-env"):
             certain = certain and word == "-c" and bool(GIT_HARMLESS.match(value))
+            key, _, setting = value.partition("=")
+            before += setting_runs(key, setting) if word == "-c" else ()
+            before += (ANYTHING,) if HOLE in key else ()
             at += 1
         elif word in ("--version", "--help", "-v", "-h"):
             return NOTHING
         else:
             certain = certain and word in _GIT_FLAGS
+            if word.startswith("--exec-path="):
+                before.append(ANYTHING)
+            elif word.startswith(HOLE):
+                # It may be the command itself.
+                before.append(SimpleCommand(("git", *words[at - 1 :])))
     if at == 1:
         return _git_command(words)
     inner = command_of(("git", *words[at:]))
@@ -73,6 +90,9 @@ def git(words: tuple[str, ...]) -> Runs:
 def _git_command(words: tuple[str, ...]) -> Runs:
     """What a command of git runs by its arguments: `git rebase --exec`, `git bisect run`."""
     name, second = (*words[1:3], "", "")[:2]
+    address = next((at for at, word in enumerate(words) if word.startswith("ext::")), 0)
+    if address:
+        return Runs(address_runs(words[address][5:]), is_known=False, at=address)
     if (name, second) == ("bisect", "run"):
         return given(words, 3)
     if name in ("submodule", "submodule--helper") and "foreach" in words[2:]:
@@ -86,6 +106,9 @@ def _git_command(words: tuple[str, ...]) -> Runs:
     if name == "remote-ext":
         return anything(words, is_known=False)
     if name == "for-each-repo":
-        return anything(("git", *words), is_known=False)
+        commands = tuple(command_of(("git", *words[at:])) for at in range(2, len(words)))
+        return Runs(commands, is_known=False, at=2)
+    if name == "config":
+        return Runs(found) if (found := written_setting(words)) else NOTHING
     options = _GIT_RUNS.get(name)
-    return NOTHING if options is None else by_options(words, options, 2)
+    return NOTHING if options is None else by_options(words, options, 2, setting_runs)

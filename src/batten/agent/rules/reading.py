@@ -135,7 +135,8 @@ def is_harmless_variable(name: str, value: str, is_alone: bool = False) -> bool:
         return True
     if name in _PAGERS:
         return value in ("", "cat")
-    return is_alone and re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and "proxy" not in name
+    is_own = re.fullmatch(r"(?!npm_)[a-z][a-z0-9_]*", name) is not None
+    return is_alone and is_own and "proxy" not in name
 
 
 class Reading(Struct, frozen=True):
