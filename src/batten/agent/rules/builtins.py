@@ -3,8 +3,8 @@
 import re
 
 from batten.agent.rules.inner import ANYTHING, NOTHING, Commands, Runs, anything, text_runs
+from batten.agent.rules.running_variables import is_running
 from batten.agent.rules.shell import HOLE, SimpleCommand, is_known, name_set
-from batten.agent.rules.variables import is_running
 
 _DECLARES = name_set("declare typeset local readonly export")
 _ASSIGNS = name_set("read mapfile readarray getopts let printf")

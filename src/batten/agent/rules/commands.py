@@ -22,6 +22,7 @@ from batten.agent.rules.inner import ANYTHING, Runs
 from batten.agent.rules.paths import absolute, guarded_name, relative
 from batten.agent.rules.reading import Reading, is_harmless_variable, reading
 from batten.agent.rules.running import runs, without_commands
+from batten.agent.rules.running_variables import value_runs
 from batten.agent.rules.shell import (
     FOUND,
     HOLE,
@@ -34,7 +35,6 @@ from batten.agent.rules.shell import (
 )
 from batten.agent.rules.tree import Tree, Unseen, follows, makes_links, searched
 from batten.agent.rules.unread import OPERATORS, seen, unquoted
-from batten.agent.rules.variables import value_runs
 
 Chance = Literal["no", "maybe", "yes"]
 

@@ -18,8 +18,8 @@ from batten.agent.rules.inner import (
     command_of,
     text_runs,
 )
-from batten.agent.rules.programs import by_program, guessed
 from batten.agent.rules.reading import reading
+from batten.agent.rules.running_options import by_program, guessed
 from batten.agent.rules.shell import (
     FOUND,
     HOLE,
