@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract import facts
+from batten.contract.marks import exact
 from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.heddle import failures, messages, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
@@ -281,7 +282,7 @@ class SendFrames:
         return self._say(messages.PermissionDenied(fact.tool_name, reason))
 
     def _approval(self, fact: facts.ApprovalRequested) -> list[messages.Event]:
-        reason = reason_of(fact.kind, fact.policy_reason, self._mode)
+        reason = exact(reason_of(fact.kind, fact.policy_reason, self._mode))
         request = messages.PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
         return self._say(request)
 

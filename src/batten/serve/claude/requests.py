@@ -8,6 +8,7 @@ from batten.agent.deps import Answer, Question
 from batten.agent.rules.grants import grant_of
 from batten.contract.cutting import cut
 from batten.contract.errors import BattenError, CallerError
+from batten.contract.marks import exact
 from batten.journal.recorder import Recorder
 from batten.protocols.claude.control import Permission, as_object, permission
 from batten.protocols.claude.names import claude_name
@@ -75,7 +76,7 @@ class ClientRequests(RequestsByCall):
             permission_suggestions=suggested,
             blocked_path=None,
             decision_reason=question.reason,
-            title=cut(f"{name}: {question.summary}", _LONGEST_TITLE),
+            title=exact(cut(f"{name}: {question.summary}", _LONGEST_TITLE)),
             display_name=name,
         )
 
