@@ -407,4 +407,6 @@ def _content(path: str) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE:
             raise ValueError("it is no plain file, or too large")
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise ValueError("another user could have written it")
         return file.read()
