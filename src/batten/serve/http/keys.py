@@ -52,6 +52,7 @@ _LAST_S = 253_402_300_799.0
 _PATIENCE_S = 2.0
 """For another command that writes keys."""
 _HEADERS = (b"x-api-key", b"x-hecate-runtime-token")
+RUNNER_HEADERS = (b"x-maestro-api-key", b"x-composer-api-key")
 
 
 class StoredKey(Struct, frozen=True, omit_defaults=True):
@@ -382,6 +383,11 @@ def presented_key(headers: Mapping[bytes, bytes]) -> bytes | None:
         if name in headers:
             return headers[name]
     return None
+
+
+def presents_key(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request has any key, of whatever kind."""
+    return any(name in headers for name in (b"authorization", *_HEADERS, *RUNNER_HEADERS))
 
 
 def _now() -> str:

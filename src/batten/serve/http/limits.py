@@ -64,6 +64,8 @@ class RateLimit:
         self._buckets[principal] = (left - 1, now)
 
 
+MOST_WRONG_KEYS = 30
+"""Of one address in a minute."""
 _ROUNDING_S = 1e-6
 """More than a sum and a difference of times may be off."""
 
@@ -127,6 +129,28 @@ class Throttle:
             del windows[oldest]
         windows[client] = made = _Window(self._limit, now + self._window_s)
         return made
+
+
+class WrongKeys:
+    """Limits how often an address may guess a key. The right one is taken at any time."""
+
+    def __init__(self) -> None:
+        self._throttle = Throttle(MOST_WRONG_KEYS, 60.0)
+
+    def count(self, address: str) -> None:
+        """Count a wrong key. Raises `rate_limit_exceeded`."""
+        self._throttle.take(_neighbours(address))
+
+
+def _neighbours(address: str) -> str:
+    """The addresses that one client can have: those of an IPv6 network, else this one."""
+    from ipaddress import IPv6Address
+
+    try:
+        found = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
 
 
 class _Window(Struct):
