@@ -1,4 +1,4 @@
-"""Guessing keys: an address has so many tries in a minute, on every path, and the right key works."""
+"""Guesses of keys: so many from an address in a minute, on every path; the right key works."""
 
 from pathlib import Path
 
