@@ -1,4 +1,4 @@
-"""Guesses of keys: so many from an address in a minute, on every path; the right key works."""
+"""Guesses of keys: so many of an address in a minute, on every path; the right key works."""
 
 from pathlib import Path
 

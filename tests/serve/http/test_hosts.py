@@ -152,6 +152,11 @@ async def test_http_1_0_may_leave_its_host_out_and_pass_no_check_by_it(
     assert (await answer_to(server, b"")).status == 400
 
 
+async def test_the_check_of_a_proxy_without_settings_is_answered(server: Toy) -> None:
+    """HAProxy's own: anything but 2xx and 3xx would mean that the server is down."""
+    assert (await answer_to(server, b"OPTIONS / HTTP/1.0\r\n")).status == 204
+
+
 @pytest.mark.parametrize(
     ("version", "status"),
     [

@@ -150,7 +150,7 @@ def put(
             summary_label=label or UNSET,
             action_description=exact(fact.summary) or UNSET,
             args=args,
-            reason=fact.policy_reason,
+            reason=exact(fact.policy_reason),
             started_at_ms=at_ms,
         )
     return ServerRequest(

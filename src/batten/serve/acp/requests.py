@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from batten.agent.deps import Answer, Question
 from batten.agent.rules.grants import grant_of
-from batten.contract.marks import exact, one_line
+from batten.contract.marks import exact, one_line, plain
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
 from batten.protocols.acp.asking import (
@@ -103,7 +103,7 @@ class ClientRequests(RequestsByCall):
         params = params_of(
             self._session_id(),
             None if known is None else known.tool_call_id,
-            recorder.redactor.text(question.summary),
+            plain(recorder.redactor.text(question.summary)),
             detail,
         )
         answer = text_of(await self._ask(ELICIT, params, ElicitResult), question.detail)

@@ -75,7 +75,7 @@ class ClientRequests(RequestsByCall):
             tool_use_id=question.tool_call_id,
             permission_suggestions=suggested,
             blocked_path=None,
-            decision_reason=question.reason,
+            decision_reason=exact(question.reason),
             title=exact(cut(f"{name}: {question.summary}", _LONGEST_TITLE)),
             display_name=name,
         )

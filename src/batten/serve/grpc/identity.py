@@ -146,7 +146,8 @@ class Authenticator:
         try:
             return self._identity(metadata, bearer, token, peer)
         except Rejection as error:
-            if error.code == "UNAUTHENTICATED" and (bearer or token):
+            is_guess = error.code == "UNAUTHENTICATED" and (bearer or token)
+            if is_guess and not self._allow_anyone():  # else it is a name
                 self._count_guess(peer)
             raise
 

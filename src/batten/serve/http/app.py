@@ -126,7 +126,7 @@ class App:
         self._waits = waits or Waits()
         self._deadlines = Deadlines()
         self._rate = RateLimit(self.limits)
-        self._wrong_keys = WrongKeys()
+        self._wrong_keys = WrongKeys(self.limits.wrong_keys_per_minute)
         self._router: Router[_Row] = Router()
         prefix = f"req_{secrets.token_hex(8)}"
         self._request_ids = (f"{prefix}{number:08x}" for number in count())

@@ -7,6 +7,9 @@ from msgspec import Struct
 
 from batten.serve.http.errors import HttpError
 
+MOST_WRONG_KEYS = 30
+"""Of one address in a minute."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Every route has its own `max_body` and `timeout_s` beside these."""
@@ -26,6 +29,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Requests of one principal; 0 for no limit."""
     rate_burst: int = 0
     """Requests at once within that rate; 0 for as many as in a minute."""
+    wrong_keys_per_minute: int = MOST_WRONG_KEYS
+    """Of one address; 0 for no limit."""
     heartbeat_s: float = 15.0
     """Of a stream without events."""
     stall_s: float = 30.0
@@ -64,8 +69,6 @@ class RateLimit:
         self._buckets[principal] = (left - 1, now)
 
 
-MOST_WRONG_KEYS = 30
-"""Of one address in a minute."""
 _ROUNDING_S = 1e-6
 """More than a sum and a difference of times may be off."""
 
@@ -134,8 +137,9 @@ class Throttle:
 class WrongKeys:
     """Limits how often an address may guess a key. The right one is taken at any time."""
 
-    def __init__(self) -> None:
-        self._throttle = Throttle(MOST_WRONG_KEYS, 60.0)
+    def __init__(self, per_minute: int = MOST_WRONG_KEYS) -> None:
+        """0 for no limit."""
+        self._throttle = Throttle(per_minute, 60.0)
 
     def count(self, address: str) -> None:
         """Count a wrong key. Raises `rate_limit_exceeded`."""
