@@ -12,7 +12,7 @@ NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
 async def answer_to(server: Toy, head: bytes) -> Answer:
     """The answer to a GET with these lines after the first one, or to a whole head."""
-    if not head.startswith((b"GET ", b"PRI ")):
+    if not head.startswith((b"GET ", b"OPTIONS ", b"PRI ")):
         head = b"GET /toy/page HTTP/1.1\r\n" + head
     connection = await server.connect()
     await connection.send(head + b"\r\n")
