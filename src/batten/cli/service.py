@@ -349,7 +349,7 @@ def _limits(options: Namespace, plane: "ControlPlaneSettings") -> "Limits":
     )
 
 
-def _log(plane: "ControlPlaneSettings", environ: Mapping[str, str]) -> "JsonLines":
+def _json_log(plane: "ControlPlaneSettings", environ: Mapping[str, str]) -> "JsonLines":
     from batten.redact.redactor import Redactor
     from batten.serve.http.logs import log_to_stderr
     from batten.settings.control_plane import LOG_LEVELS
@@ -412,7 +412,7 @@ def _serve(
         is_open=options.open,
         wants_token=wants_token,
     )
-    log = _log(plane, environ)
+    log = _json_log(plane, environ)
     _warn(said_at_start(plane, environ))
     try:
         return serve(
