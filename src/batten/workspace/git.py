@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from signal import SIGKILL
+from tempfile import TemporaryFile
 from typing import IO
 
 from msgspec import Struct
@@ -177,8 +178,6 @@ class Git:
 
     def answer(self, *arguments: str, enough: int | None = None) -> bytes | None:
         """The output of git, or its first `enough` bytes; None on failure or timeout."""
-        from tempfile import TemporaryFile  # not for a run that only asks where the repository is
-
         with TemporaryFile() as errors:
             self.problem = ""
             answer = self._answer(arguments, enough, errors)
