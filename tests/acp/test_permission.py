@@ -58,7 +58,7 @@ async def test_a_rejected_call_is_told_to_the_model_and_never_runs(tmp_path: Pat
 
 async def test_a_question_shows_all_of_a_command_or_a_marked_cut(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    hidden = "echo ok" + " " * 3000 + "\nrm -rf / #\x1b[2K"
+    hidden = "echo ok" + " " * 3000 + "\nrm -rf / #\x1b\u200b\u3164[2K"
     long = "echo " + "a" * 20_000
     model = stage.scenario([bash(hidden)], [bash(long)], [bash("echo 1")], [say("Done."), end()])
     async with desk(stage, model) as at:
@@ -69,8 +69,8 @@ async def test_a_question_shows_all_of_a_command_or_a_marked_cut(tmp_path: Path)
         asked = at.editor.questions
     commands = [{"command": command} for command in (hidden, long, "echo 1")]
     assert [one.raw_input for one in asked] == commands
-    assert asked[0].title == "echo ok ⏎rm -rf / #\ufffd[2K"
-    assert texts(asked[0]) == [hidden.replace("\x1b", "\ufffd")]
+    assert asked[0].title == "echo ok ⏎rm -rf / #\ufffd\ufffd\ufffd[2K"
+    assert texts(asked[0]) == [hidden.replace("\x1b\u200b\u3164", "\ufffd\ufffd\ufffd")]
     assert asked[1].title == long[:199] + "…"
     (text,) = texts(asked[1])
     digest = sha256(long.encode()).hexdigest()

@@ -135,6 +135,7 @@ class Task:
                 "input": given,
                 "tool_use_id": getattr(context, "tool_use_id", None),
                 "suggestions": len(context.suggestions),
+                "title": getattr(context, "title", None),
             }
         )
         verdict = self._told["permission"]

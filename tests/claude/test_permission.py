@@ -31,6 +31,17 @@ async def test_an_allowed_call_runs_and_the_question_is_in_the_journal(client: C
     journal.close()
 
 
+async def test_a_title_has_marks_for_hidden_characters_and_the_input_stays(client: Client) -> None:
+    command = "echo a\u200b\u3164b"
+    report = await client.ask(
+        says("", bash(command)), says("ok"), steps=TURN, permission={"do": "allow"}
+    )
+    (asked,) = report.callbacks
+    assert asked["input"] == {"command": command}
+    if not client.sdk.is_oldest:
+        assert asked["title"] == "Bash: echo a\ufffd\ufffdb"
+
+
 async def test_a_call_runs_with_the_input_that_the_client_changed(client: Client) -> None:
     report = await client.ask(
         says("", bash("echo asked")),

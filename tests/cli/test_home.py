@@ -3,13 +3,14 @@
 import os
 import pwd
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from batten.wiring.home import batten_home
-from tests.agent.stage import say
-from tests.session.processes import batten
+from tests.agent.stage import Stage, say
+from tests.session.processes import BATTEN, batten, environment
 
 from .invoking import Shell
 
@@ -47,6 +48,40 @@ def test_reading_where_nothing_was_written_makes_nothing(shell: Shell, argv: lis
     assert (said.code, said.out) == (66, b"")
     assert "there is no journal at" in said.err
     assert not shell.stage.home.exists()
+
+
+COMMANDS = (
+    *(["runs"], ["show", "last"], ["requests"], ["verify"], ["stats"], ["audit"], ["token"]),
+    *(["keys", "list"], ["keys", "create", "a"], ["trust", "--list"], ["prune", "--keep", "1"]),
+    *(["export", "last", "-o", "x"], ["sinks", "list"], ["-p", "go"], ["acp"], ["worker"]),
+    *(["serve", "--port", "0"], ["runtime", "--bind", "127.0.0.1:0"]),
+    ["hosted-runner", "--runner-session-id", "a", "--workspace-root", ".", "--port", "0"],
+)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("argv", COMMANDS, ids=lambda argv: " ".join(argv[:2]))
+def test_a_home_that_others_can_write_is_refused_by_every_command(
+    stage: Stage, argv: list[str]
+) -> None:
+    stage.home.mkdir(exist_ok=True)
+    stage.home.chmod(0o777)
+    environ = {**environment(stage), "MAESTRO_WEB_REQUIRE_KEY": "0"}
+    said = subprocess.run(
+        [BATTEN, *argv], env=environ, cwd=stage.workspace, capture_output=True, timeout=30,
+        stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert said.returncode in (1, 78), said.stderr
+    assert f"chmod 700 {stage.home}" in said.stderr.decode()
+    assert list(stage.home.iterdir()) == []
+
+
+def test_doctor_names_a_home_that_others_can_write(stage: Stage) -> None:
+    stage.home.mkdir(exist_ok=True)
+    stage.home.chmod(0o777)
+    said = batten(stage, "doctor", "--offline").stdout.decode()
+    assert "PROBLEM  store" in said
+    assert "chmod 700" in said
 
 
 def broken_file(home: Path) -> None:

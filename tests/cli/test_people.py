@@ -9,14 +9,14 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from batten.serve.words import one_line, plain
+from batten.contract.marks import one_line, plain
 from tests.agent.stage import Stage, Statement, bash, call, end, say
 from tests.models.server import refusal
 from tests.session.processes import BATTEN, batten, environment, kill_after, running, until
 
 from .invoking import Shell, serving
 
-ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b2K\r\u202e"
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b2K\r\u202e\u200b\u3164"
 KEY = "sk-ant-api03-" + "Ab1" * 20
 
 
@@ -90,7 +90,7 @@ def test_the_timeline_of_an_answer_with_a_secret_is_redacted(shell: Shell) -> No
 
 def test_what_a_terminal_would_obey_is_marked() -> None:
     assert plain("a\tb\nc") == "a\tb\nc"
-    assert plain(ESCAPE) == "\ufffd]0;owned\ufffd\ufffd[2J\ufffd2K\ufffd\ufffd"
+    assert plain(ESCAPE) == "\ufffd]0;owned\ufffd\ufffd[2J\ufffd2K\ufffd\ufffd\ufffd\ufffd"
     assert one_line("a\nb") == "a⏎b"
 
 

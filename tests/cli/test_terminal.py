@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import pytest
 
-from batten.serve.words import plain
+from batten.contract.marks import plain
 from tests.agent.stage import Stage, bash, call, say
 from tests.session.processes import BATTEN, batten, environment, running, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batten.serve.words import plain
+from batten.contract.marks import plain
 from tests.agent.stage import Stage, Statement, bash, call, end, fail, say
 from tests.models.server import Fault, answer, cut
 from tests.models.wire import anthropic_start, anthropic_text_block, anthropic_turn, sse

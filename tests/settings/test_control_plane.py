@@ -63,6 +63,7 @@ def test_insecure_runtimes_and_development_headers_are_for_development() -> None
     [
         ({"DATA_RETENTION_ENABLED": "1", "DATA_RETENTION_TTL_DAYS": "0"}, "DATA_RETENTION_TTL"),
         ({"PORT": "74301"}, "PORT is 74301"),
+        ({"AUTH_API_KEYS": "a-long-key-0123456789,short"}, "less than 8 characters"),
         ({"CORS_ORIGIN": "*"}, "CORS_ORIGIN"),
         ({"CORS_ORIGIN": "http://a/b"}, "CORS_ORIGIN"),
         ({"CORS_ORIGIN": "http://a,http://b"}, "CORS_ORIGIN"),

@@ -14,6 +14,7 @@ from batten.contract.facts import EXTERNAL, Unknown
 from batten.contract.reports import REPORTS, read_report
 from batten.journal.recorder import redact_fact
 from batten.redact.redactor import Redactor
+from batten.serve.output import put
 from batten.session.naming import named_run
 
 
@@ -35,5 +36,5 @@ async def annotate_run(options: Namespace) -> int:
         redactor = Redactor.from_environment(os.environ)
         fact = redact_fact(Unknown(type_, {**data, "by": "operator"}), redactor)
         [stored] = await journal.append(row.run_id, [fact], fence=None)
-    print(f"{row.run_id}: event {stored.sequence} is {type_}")
+    put(f"{row.run_id}: event {stored.sequence} is {type_}")
     return 0

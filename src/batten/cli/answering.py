@@ -15,13 +15,13 @@ from batten.contract import facts
 from batten.contract.calls import CallFold
 from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
+from batten.contract.marks import crowded
 from batten.journal.contract import Journal, RequestRow
 from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
 from batten.serve.output import put, say
 from batten.serve.terminal.lines import ALL_ROWS, Line
 from batten.serve.terminal.printers import Printer, printer_for
-from batten.serve.words import crowded
 from batten.session.history import facts_of
 from batten.session.naming import named_request, named_run, named_runs
 from batten.session.requests import resolve
@@ -96,7 +96,7 @@ async def cancel_run(options: Namespace) -> int:
             raise Conflict(f"{row.run_id} has ended: {row.outcome}")
         reason = Redactor.from_environment(os.environ).text(options.reason)
         await journal.append(row.run_id, [facts.RunCancelRequested("operator", reason)], fence=None)
-        print(f"{row.run_id}: cancel requested")
+        put(f"{row.run_id}: cancel requested")
     if is_abandoned(row):
         say(f"batten: its process is gone; `batten -p --resume {row.run_id}` ends it")
     return 0
@@ -116,5 +116,5 @@ async def answer_request(options: Namespace) -> int:
             by="operator",
             text=options.note,
         )
-        print(f"{row.request_id}: {row.decision or row.status}")
+        put(f"{row.request_id}: {row.decision or row.status}")
     return 0

@@ -12,9 +12,9 @@ from msgspec import Struct
 from batten.cli.prompt import LARGEST, TooLarge
 from batten.contract.conversation import File, Image
 from batten.contract.errors import BattenError, CallerError, NotFound
+from batten.contract.marks import one_line
 from batten.serve.attached_files import READ_AS_TEXT, read_regular
 from batten.serve.output import warn
-from batten.serve.words import one_line
 from batten.tools.reading import image_type
 
 _MOST_PICTURES = 20 * 1024 * 1024

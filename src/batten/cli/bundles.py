@@ -17,6 +17,7 @@ from batten.cli.auditing import record
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError, typed
 from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
+from batten.contract.marks import one_line
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
 from batten.journal.bundles.transfer import (
@@ -33,7 +34,6 @@ from batten.journal.opening import removal_lock
 from batten.redact.seal import SealKey
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import counted
-from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.sinks.audit.derive import IMPORTED
 from batten.sinks.imported import silently
@@ -183,11 +183,11 @@ async def _store(home: str, journal: Journal, source: Source, options: Namespace
         shown = {"session_id": session.session_id, "result": result}
         put(msgspec.json.encode(shown).decode())
     elif found == "absent":
-        print(f"imported {_described(source.manifest)}")
-        print(f"its workspace was {one_line(session.workspace_path)}")
+        put(f"imported {_described(source.manifest)}")
+        put(f"its workspace was {one_line(session.workspace_path)}")
     else:
         since = ", and has gone on since" if found == "longer" else ""
-        print(f"session {session.session_id} is here already{since}: nothing was changed")
+        put(f"session {session.session_id} is here already{since}: nothing was changed")
         if source.passphrase is not None:
             say(
                 "batten: to take its sealed bodies from the bundle, delete it here and import again"

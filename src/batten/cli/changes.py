@@ -15,15 +15,16 @@ from batten.cli.auditing import catch_up
 from batten.cli.inspection import open_journal, reads
 from batten.contract.cutting import shortened
 from batten.contract.errors import Conflict, NotFound
+from batten.contract.marks import crowded, one_line, plain
 from batten.journal.contract import ArtifactRow, Journal, RunRow
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.serve.output import put
 from batten.serve.terminal.ability import has_color
 from batten.serve.terminal.diffs import readable_diff
 from batten.serve.terminal.lines import coded
 from batten.serve.terminal.pager import paged
-from batten.serve.words import crowded, one_line, plain
 from batten.session.command_record import CommandRecord, changed_by_commands
 from batten.session.history import prune
 from batten.session.naming import named_run
@@ -103,7 +104,7 @@ async def _review(options: Namespace, decision: Literal["applied", "rejected"]) 
     for path in await review_run(
         options.run_id, decision, tuple(options.paths), by="operator", reason=options.reason
     ):
-        print(f"{decision} {one_line(path)}")
+        put(f"{decision} {one_line(path)}")
     return 0
 
 
@@ -145,10 +146,10 @@ async def revert_run(options: Namespace) -> int:
         except (NotFound, Conflict) as error:
             raise _explained(error, record, options.paths) from error
     for path in paths:
-        print(f"reverted {one_line(path)}")
+        put(f"reverted {one_line(path)}")
     if not options.paths:
         for line in command_lines(record):
-            print(f"not reverted: {line}")
+            put(f"not reverted: {line}")
     return 0
 
 
@@ -208,5 +209,5 @@ async def prune_run(options: Namespace) -> int:
         row = await named_run(journal, options.run_id)
         await catch_up(journal)
         marker = await prune(journal, key, row, options.before)
-        print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
+        put("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
     return 0

@@ -125,7 +125,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 def _list(checks: Sequence[Check]) -> int:
     for check in checks:
-        print(f"{check.id} ({check.level}; {check.section}): {check.says}")
+        put(f"{check.id} ({check.level}; {check.section}): {check.says}")
     return 0
 
 
@@ -177,7 +177,8 @@ class _Progress:
         self._show("")
         if not self._quiet:
             for line in report.lines(result, self._strict):
-                print(line, flush=True)
+                put(line)
+                sys.stdout.flush()
         if self._done < self._total:
             self._show(f"{self._done} of {self._total} checks")
 

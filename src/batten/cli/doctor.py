@@ -19,7 +19,7 @@ from batten.cli.versions import versions
 from batten.contract.errors import BattenError
 from batten.serve.output import put
 from batten.serve.terminal.measures import counted
-from batten.wiring.home import absolute, batten_home
+from batten.wiring.home import absolute, home_path
 
 Check = Callable[[Surroundings], Awaitable[list[Finding]]]
 
@@ -37,7 +37,7 @@ async def examine(options: Namespace) -> int:
     around = Surroundings(
         environ={**environ, **settings.env},
         workspace=workspace,
-        home=batten_home(environ, here),
+        home=home_path(environ, here),
         settings=settings,
         timeout_s=options.timeout,
         offline=options.offline,

@@ -17,6 +17,7 @@ from batten.contract.cutting import shortened
 from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
+from batten.contract.marks import one_line
 from batten.journal.contract import Journal, Stored
 from batten.journal.opening import open_store
 from batten.journal.recorder import load_artifact
@@ -26,7 +27,6 @@ from batten.serve.terminal.lines import Spacing
 from batten.serve.terminal.live import patches_of
 from batten.serve.terminal.printers import Printer, printer_for
 from batten.serve.terminal.transcript import Transcript
-from batten.serve.words import one_line
 from batten.session.naming import named_artifact, named_run, named_runs
 from batten.sinks.audit.log import verify_audit
 from batten.wiring.home import batten_home
@@ -99,9 +99,9 @@ async def show_run(journal: Journal, options: Namespace) -> int:
                 await timeline.show(page)
             abandoned = is_abandoned(row)
         if abandoned:
-            print(_abandoned(row.run_id))
+            put(_abandoned(row.run_id))
     if rows[-1].session_id:
-        print(f"session {rows[-1].session_id}")
+        put(f"session {rows[-1].session_id}")
     return code
 
 
@@ -204,7 +204,7 @@ async def print_artifacts(journal: Journal, options: Namespace) -> int:
         if options.json:
             put(msgspec.json.encode(artifact).decode())
         else:
-            print(
+            put(
                 f"{artifact.artifact_id}  {artifact.kind:<16} {artifact.status:<9} "
                 f"{artifact.size_bytes:>10}  {one_line(shortened(artifact.summary, 60))}"
             )
@@ -240,5 +240,5 @@ async def verify_journal(options: Namespace) -> int:
             place = "" if damage.sequence is None else f" at {damage.sequence}"
             put(f"{damage.run_id}{place}: {damage.message}")
     if not damages and not options.json:
-        print("everything stored is what was written")
+        put("everything stored is what was written")
     return 1 if damages else 0

@@ -16,6 +16,7 @@ from batten.contract.cutting import shortened
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import NotFound
 from batten.contract.facts import UserMessage
+from batten.contract.marks import one_line, prose_line
 from batten.journal.contract import Journal, RunRow
 from batten.journal.filters import RunFilters
 from batten.journal.removal import Grouping, UsageSum
@@ -23,7 +24,6 @@ from batten.journal.rows import PROMPT_CHARACTERS
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import dollars
-from batten.serve.words import one_line
 from batten.session.naming import named_run, named_session
 from batten.wiring.home import absolute, batten_home
 
@@ -141,10 +141,10 @@ def _print_table(rows: list[RunRow]) -> None:
         first += f"  {cells[3]:>{widths[3]}}"
         if is_wide:
             line = f"{first}  {cells[4]:<{widths[4]}}  {cells[5]:<{widths[5]}}  {cells[6]}"
-            print(line if columns is None else shortened(line, columns))
+            put(line if columns is None else shortened(line, columns))
         else:
-            print(first)
-            print(shortened(f"    {cells[4]}  {cells[5]}  {cells[6]}", columns or 80))
+            put(first)
+            put(shortened(f"    {cells[4]}  {cells[5]}  {cells[6]}", columns or 80))
 
 
 def _columns() -> int | None:
@@ -163,7 +163,7 @@ def _cells(row: RunRow) -> tuple[str, ...]:
         _cost(row.cost_micros_usd, row.cost_unknown),
         one_line(shortened(_model(row) or "-", 40)),
         one_line(_shortened_path(row.workspace_path)),
-        one_line(shortened(row.prompt, 60)),
+        prose_line(shortened(row.prompt, 60)),
     )
 
 
@@ -193,7 +193,7 @@ async def print_stats(options: Namespace) -> int:
     _print_usage("TOTAL", [msgspec.structs.replace(whole, name="all runs")])
     for name, rows in sums.items():
         if rows:
-            print()
+            put("")
             _print_usage(name.upper(), rows)
     return 0
 
@@ -217,4 +217,4 @@ def _print_usage(title: str, rows: list[UsageSum]) -> None:
     widths = [max(len(cells[column]) for cells in table) for column in range(len(head))]
     for first, *rest in table:
         cells = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
-        print("  ".join((f"{first:<{widths[0]}}", *cells)))
+        put("  ".join((f"{first:<{widths[0]}}", *cells)))

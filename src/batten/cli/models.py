@@ -52,14 +52,14 @@ async def list_models(options: Namespace) -> int:
         return 0
     _print_providers(environ)
     if shown:
-        print(f"\nUSD per million tokens, as of {prices_as_of(environ)}:\n")
-        print(f"{'MODEL':<{_NAME_WIDTH}} {'CONTEXT':>9} {'INPUT':>8} {'OUTPUT':>8} {'CACHED':>8}")
+        put(f"\nUSD per million tokens, as of {prices_as_of(environ)}:\n")
+        put(f"{'MODEL':<{_NAME_WIDTH}} {'CONTEXT':>9} {'INPUT':>8} {'OUTPUT':>8} {'CACHED':>8}")
         for model in shown:
-            print(_line(model))
+            put(_line(model))
     elif wanted:
         say(f"batten: no known model has {options.text!r} in its name")
     else:
-        print("\n`batten models --all` lists the known models of every provider.")
+        put("\n`batten models --all` lists the known models of every provider.")
     return 1 if wanted and not shown else 0
 
 

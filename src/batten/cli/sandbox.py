@@ -7,7 +7,8 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.cli.parsing import UsageError
-from batten.serve.words import one_line
+from batten.contract.marks import one_line
+from batten.serve.output import put
 from batten.settings.folders import config_folder
 from batten.wiring.home import absolute, batten_home
 from batten.workspace.keeper import Keeper
@@ -25,11 +26,11 @@ async def show_sandbox(options: Namespace) -> int:
     )
     found = await _ask_keeper(keeper)
     if options.json:
-        print(msgspec.json.encode(found).decode())
+        put(msgspec.json.encode(found).decode())
         return 0
-    print(f"commands in {one_line(keeper.root)} run in the layer {found.layer}")
+    put(f"commands in {one_line(keeper.root)} run in the layer {found.layer}")
     for gap in found.uncovered:
-        print(f"  not covered: {gap}")
+        put(f"  not covered: {gap}")
     return 0
 
 

@@ -13,6 +13,7 @@ from batten.cli import current_directory
 from batten.cli.junit import open_report
 from batten.contract.errors import BattenError, NotFound
 from batten.contract.facts import AssistantToolCallProposed, ToolShellExited
+from batten.contract.marks import one_line
 from batten.contract.outcomes import exit_code
 from batten.models.scenario import CallTool, Scenario, call_id, load
 from batten.models.scenario_report import (
@@ -25,7 +26,6 @@ from batten.models.scenario_report import (
     to_junit,
 )
 from batten.serve.output import put, say, warn
-from batten.serve.words import one_line
 from batten.session.history import facts_of
 from batten.session.session import Session
 from batten.tools.aliases import aliases
@@ -64,7 +64,7 @@ def _validate(path: str, options: Namespace) -> Checked:
     if options.json:
         _put_json({"path": path, "valid": True, "id": scenario.id, "frames": frames})
     else:
-        print(f"{path}: {scenario.id}: {frames} frames, valid")
+        put(f"{path}: {scenario.id}: {frames} frames, valid")
     return Checked(path)
 
 
@@ -83,7 +83,7 @@ def _run(path: str, options: Namespace) -> ScenarioResult:
     else:
         for assertion in result.assertions:
             put(f"{assertion.status:<5} {assertion.id}: {assertion.message}")
-        print(f"{result.scenario.id}: {result.scenario.observed_outcome}")
+        put(f"{result.scenario.id}: {result.scenario.observed_outcome}")
     return result
 
 

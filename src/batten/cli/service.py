@@ -29,7 +29,10 @@ from batten.wiring.spec import ServerKind, SessionSpec, TaskGrants
 if TYPE_CHECKING:
     from batten.control.retention import RetentionPolicy
     from batten.control.supervisor import Staff
+    from batten.serve.http.limits import Limits
     from batten.serve.http.listener import Tls
+    from batten.serve.http.logs import JsonLines
+    from batten.settings.control_plane import ControlPlaneSettings
 
 _HOST = "127.0.0.1"
 _PORT = 8765
@@ -354,20 +357,30 @@ def _staff(options: Namespace, flags: Sequence[str], environ: Mapping[str, str])
     )
 
 
+def _limits(options: Namespace, plane: "ControlPlaneSettings") -> "Limits":
+    from batten.serve.http.limits import MOST_WRONG_KEYS, Limits
+
+    return Limits(
+        rate_per_minute=options.rate_limit,
+        wrong_keys_per_minute=MOST_WRONG_KEYS if plane.throttle_limit else 0,
+    )
+
+
+def _json_log(plane: "ControlPlaneSettings", environ: Mapping[str, str]) -> "JsonLines":
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.logs import log_to_stderr
+    from batten.settings.control_plane import LOG_LEVELS
+
+    level = LOG_LEVELS.get(plane.log_level.lower(), logging.INFO)
+    return log_to_stderr(Redactor.from_environment(environ).text, level)
+
+
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.redact.redactor import Redactor
-    from batten.serve.http.limits import Limits
-    from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
-    from batten.settings.control_plane import (
-        LOG_LEVELS,
-        check_control_plane,
-        read_control_plane,
-        said_at_start,
-    )
+    from batten.settings.control_plane import check_control_plane, read_control_plane, said_at_start
     from batten.sinks.process import SinkProcess, check_sinks, sink_table
 
     plane = read_control_plane(environ)
@@ -391,7 +404,7 @@ def _serve(
     )
     reachable = _callback_hosts(options.host, environ, table)
     policy = _policy(options)
-    limits = Limits(rate_per_minute=options.rate_limit)
+    limits = _limits(options, plane)
     where = ServeOptions(
         home=opener.home,
         host=options.host,
@@ -404,8 +417,7 @@ def _serve(
         is_open=options.open,
         wants_token=wants_token,
     )
-    level = LOG_LEVELS.get(plane.log_level.lower(), logging.INFO)
-    log = log_to_stderr(Redactor.from_environment(environ).text, level)
+    log = _json_log(plane, environ)
     _warn(said_at_start(plane, environ))
     try:
         return serve(

@@ -7,8 +7,9 @@ from batten.cli import current_directory
 from batten.cli.auditing import record
 from batten.cli.parsing import UsageError, agrees
 from batten.contract.errors import CallerError
-from batten.serve.output import say
-from batten.serve.words import one_line, redacting
+from batten.contract.marks import one_line
+from batten.serve.output import put, say
+from batten.serve.words import redacting
 from batten.settings.copies import remove_unused
 from batten.settings.supplied import survey
 from batten.settings.trust import (
@@ -39,36 +40,36 @@ def _trust(home: str, workspace: str, *, is_sure: bool) -> int:
     new = [content for content in contents if known.get(content.name) != content.digest]
     if not new:
         what = "everything is trusted already" if contents else "nothing here needs to be trusted"
-        print(f"{one_line(workspace)}: {what}")
+        put(f"{one_line(workspace)}: {what}")
         return 0
-    print(f"{one_line(workspace)} would turn on:")
+    put(f"{one_line(workspace)} would turn on:")
     for content in new:
         _show(content, is_changed=content.name in known)
     nobody = "nobody is there to ask; --yes trusts what is shown"
     if not is_sure and not agrees("Trust this content?", nobody):
-        print("nothing was changed")
+        put("nothing was changed")
         return 1
     record_trust(home, workspace, {content.name: content.digest for content in new})
     record("policy.changed", "workspace", workspace, trusted=[content.name for content in new])
     remove_unused(home)
-    print("trusted, until it changes")
+    put("trusted, until it changes")
     return 0
 
 
 def _show(content: Content, *, is_changed: bool) -> None:
     changed = "  (changed since it was trusted)" if is_changed else ""
-    print(f"  {one_line(content.name)}  sha256:{content.digest}{changed}")
+    put(f"  {one_line(content.name)}  sha256:{content.digest}{changed}")
     for one in content.brings:
-        print(f"    {one.kind}: {one_line(redacting(os.environ)(one.what))}")
+        put(f"    {one.kind}: {one_line(redacting(os.environ)(one.what))}")
 
 
 def _list(home: str, only: str | None) -> int:
     """Print trusted content, and whether it has changed since."""
     for workspace, digests in sorted(every_trusted(home).items()):
         if only in (None, workspace):
-            print(one_line(workspace))
+            put(one_line(workspace))
             for name, state in _states(workspace, digests).items():
-                print(f"  {one_line(name)}  sha256:{digests[name]}  {state}")
+                put(f"  {one_line(name)}  sha256:{digests[name]}  {state}")
     return 0
 
 
@@ -91,9 +92,9 @@ def _revoke(home: str, workspace: str) -> int:
         record("policy.changed", "workspace", workspace, revoked=list(names))
     remove_unused(home)
     for name in names:
-        print(f"no longer trusted: {one_line(name)}")
+        put(f"no longer trusted: {one_line(name)}")
     if not names:
-        print(f"{one_line(workspace)}: nothing was trusted")
+        put(f"{one_line(workspace)}: nothing was trusted")
     return 0
 
 

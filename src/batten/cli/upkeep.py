@@ -15,13 +15,13 @@ from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError, agrees
 from batten.contract.cutting import shortened
 from batten.contract.errors import Refused
+from batten.contract.marks import one_line, prose_line
 from batten.journal.bundles.transfer import back_up
 from batten.journal.contract import Journal, SessionRow
 from batten.journal.opening import has_store, open_for_removal, removal_lock
 from batten.journal.removal import Extent, Removable, Removal, RemovalLimits, StoreSize
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import counted
-from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.wiring.home import absolute, batten_home
 
@@ -78,9 +78,9 @@ def _usage(command: str, message: str) -> UsageError:
 def _print_removed(one: Removable, size: Extent, *, is_plan: bool) -> None:
     verb = "would remove" if is_plan else "removed"
     runs = counted(size.runs, "run")
-    print(
+    put(
         f"{verb} {one.name}  last used {local(one.used_at)}  {runs},"
-        f" {shown_size(size.bytes)}  {one_line(shortened(size.prompt, 50))}"
+        f" {shown_size(size.bytes)}  {prose_line(shortened(size.prompt, 50))}"
     )
 
 
@@ -102,7 +102,7 @@ def _report(
     else:
         sessions = counted(len(result.removed), "session")
         verb = "would remove" if options.dry_run else "removed"
-        print(f"{verb} {sessions}: {shown_size(before)} to {shown_size(after)}")
+        put(f"{verb} {sessions}: {shown_size(before)} to {shown_size(after)}")
     if result.young_bodies:
         say(_young(result.young_bodies))
     if limits.max_bytes is not None and after > limits.max_bytes:
@@ -123,17 +123,17 @@ async def delete_one(options: Namespace) -> int:
     home = batten_home(os.environ, current_directory())
     journal = open_journal(read_only=True)
     row = await named_session(journal, options.session)
-    print(await _described(journal, row))
+    put(await _described(journal, row))
     question = "Delete it, with all its runs and artifacts?"
     nobody = "nobody is there to ask; --yes deletes it without asking"
     if not options.yes and not agrees(question, nobody):
-        print("nothing was deleted")
+        put("nothing was deleted")
         return 1
     with removal_lock(home):
         async with recorded_removal("session.deleted", "session", row.session_id):
             with open_for_removal(home) as journal:
                 young = await journal.delete_session(row.session_id)
-    print("deleted")
+    put("deleted")
     if young:
         say(_young(young))
     return 0
@@ -146,7 +146,7 @@ async def _described(journal: Journal, row: SessionRow) -> str:
     return (
         f"session {row.session_id}  {runs}, {shown_size(size.bytes)}, last used"
         f" {local(row.updated_at)} in {one_line(row.workspace_path)}"
-        f"  {one_line(shortened(size.prompt, 50))}"
+        f"  {prose_line(shortened(size.prompt, 50))}"
     )
 
 
@@ -159,7 +159,7 @@ async def back_up_home(options: Namespace) -> int:
     record("home.backed_up", "home", home, target=target, with_key=options.with_key)
     with removal_lock(home, shared=True):
         backup = await asyncio.to_thread(back_up, home, target, with_key=options.with_key)
-    print(f"backed up {home} to {target}: {backup.bodies} body files, {shown_size(backup.bytes)}")
+    put(f"backed up {home} to {target}: {backup.bodies} body files, {shown_size(backup.bytes)}")
     if not options.with_key and os.path.exists(os.path.join(home, "seal.key")):
         say("batten: seal.key is not in it: keep a copy elsewhere, or use --with-key")
     for digest in backup.damaged:

@@ -1,8 +1,6 @@
 """Cuts texts for people so that the cut is visible."""
 
-CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
-"""What a terminal obeys, as a regular expression: control characters except tab and line feed, and
-bidirectional overrides."""
+from batten.contract.marks import one_line
 
 
 def cut(text: str, most: int) -> str:
@@ -30,4 +28,4 @@ def call_in_short(tool_name: str, subject: object, most: int = 200) -> str:
     """A call on one line, as rules spell it: `bash(git push)`. The tool alone without a subject."""
     if not isinstance(subject, str) or not subject:
         return tool_name
-    return f"{tool_name}({shortened('⏎'.join(subject.splitlines()), most)})"
+    return f"{tool_name}({shortened(one_line('⏎'.join(subject.splitlines())), most)})"

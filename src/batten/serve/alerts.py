@@ -9,7 +9,7 @@ from batten.contract.facts import (
     Fact,
     PolicyToolBlocked,
 )
-from batten.serve.words import crowded
+from batten.contract.marks import crowded
 
 
 def alert_line(fact: Fact) -> str:

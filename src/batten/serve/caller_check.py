@@ -41,6 +41,37 @@ def why_refused(connection: socket.socket) -> str:
         os.close(process.descriptor)
 
 
+def why_refused_by_socket(inode: int) -> str:
+    """The same of every process that has this socket of our user, which is searched for: a few ms.
+
+    One whose descriptors cannot be read is not found.
+    """
+    name, reason = f"socket:[{inode}]", "the process that connected is not found"
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        for path in _descriptors(pid):
+            with suppress(OSError):
+                if os.readlink(path) != name:
+                    continue
+                process = _Process(os.pidfd_open(int(pid)), int(pid), _start_of(int(pid)))
+                try:
+                    # Asked again: the number may have been another's a moment ago.
+                    if os.readlink(path) == name and (reason := _differing(process)):
+                        return reason
+                finally:
+                    os.close(process.descriptor)
+    return reason
+
+
+def _descriptors(pid: str) -> list[str]:
+    folder = f"/proc/{pid}/fd"
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return []
+        return [f"{folder}/{number}" for number in os.listdir(folder)]
+    except OSError:
+        return []
+
+
 def peer_of(connection: socket.socket) -> tuple[int, int]:
     """The process and the user at the other end, when it connected."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

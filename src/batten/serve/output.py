@@ -22,7 +22,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from batten.serve.words import Redact, plain, without_tokens
+from batten.contract.marks import plain
+from batten.serve.words import Redact, without_tokens
 
 if TYPE_CHECKING:
     import codecs

@@ -11,7 +11,11 @@ from contextlib import suppress
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from batten.serve.caller_check import why_refused_by_socket
+from batten.serve.http.errors import HttpError
+from batten.serve.http.limits import Throttle
 from batten.tools.own_ports import is_of_this_machine
+from batten.workspace.network_mark import is_marked
 
 _SOCK_DIAG = 4
 _BY_FAMILY = 20
@@ -26,6 +30,8 @@ _ID_BYTES = 48
 _TOLD = struct.Struct("=BBBB")
 _OWNER = struct.Struct("=IIIII")
 """After the id: expiry, both queues, user, inode."""
+_SEARCHES, _SEARCHES_S = 100, 10.0
+"""So many searches through the processes in this time: each takes some ms of the event loop."""
 _CONNECTED = frozenset((1, 4, 5, 8))
 """States in which a program may still have the socket: established, or closed on one side."""
 
@@ -40,6 +46,7 @@ class TcpPeers:
 
     def __init__(self) -> None:
         self._kernel: socket.socket | None = None
+        self._searches = Throttle(_SEARCHES, _SEARCHES_S)
 
     def close(self) -> None:
         if self._kernel is not None:
@@ -57,24 +64,41 @@ class TcpPeers:
         return self.why_not_our_peer(peer[0], peer[1], own[0], own[1])
 
     def why_not_our_peer(self, host: str, port: int, own_host: str, own_port: int) -> str:
-        user = self.user_of(host, port, own_host, own_port)
+        user, inode = self._owner_of(host, port, own_host, own_port)
         if user is None:
             return UNKNOWN
         if user != os.geteuid():
             return f"the user {user} has connected, not {os.geteuid()}"
-        return ""
+        # Commands in a sandbox are of our user too. Mostly there is none that could connect.
+        why = self._why_confined(inode) if is_marked() else ""
+        return f"commands of a run may use the network, and {why}" if why else ""
+
+    def _why_confined(self, inode: int) -> str:
+        try:
+            self._searches.take("")
+        except HttpError:
+            return "so many connect that the processes are not searched for"
+        return why_refused_by_socket(inode)
 
     def user_of(self, host: str, port: int, own_host: str, own_port: int) -> int | None:
         """The user who made the socket at `host` that is connected to ours; None if the kernel
         does not tell.
         """
+        return self._owner_of(host, port, own_host, own_port)[0]
+
+    def _owner_of(
+        self, host: str, port: int, own_host: str, own_port: int
+    ) -> tuple[int | None, int]:
+        """The user, and the number of the socket."""
         try:
             found = self._ask(_unmapped(host), port, _unmapped(own_host), own_port)
         except (OSError, ValueError, struct.error):
             self.close()
-            return None
+            return None, 0
         # Users without a number in our user namespace are all shown as one.
-        return None if found is None or (found == _nobody() and _is_partial()) else found
+        if found is None or (found[0] == _nobody() and _is_partial()):
+            return None, 0
+        return found
 
     def is_of_this_machine(self, connection: socket.socket) -> bool:
         """Whether the other end is on this machine; yes if that cannot be said."""
@@ -88,7 +112,7 @@ class TcpPeers:
         port: int,
         own: IPv4Address | IPv6Address,
         own_port: int,
-    ) -> int | None:
+    ) -> tuple[int, int] | None:
         if self._kernel is None:
             made = socket.socket(
                 socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG
@@ -114,7 +138,7 @@ class TcpPeers:
         # Without such a connection the kernel tells of whoever listens at that address.
         is_exact = _ends_of(told[at : at + _ID_BYTES], its_family) == (peer, port, own, own_port)
         # A socket that its program has closed belongs to nobody, which is shown as root.
-        return int(user) if is_exact and state in _CONNECTED and inode else None
+        return (user, inode) if is_exact and state in _CONNECTED and inode else None
 
 
 def _ends_of(told: bytes, family: int) -> tuple[object, int, object, int]:

@@ -1,27 +1,9 @@
-"""Makes texts safe for people: removes secrets and terminal control characters."""
+"""Removes secrets from texts for people."""
 
-import re
 from collections.abc import Callable, Mapping
-
-from batten.contract.cutting import CONTROLS
 
 Redact = Callable[[str], str]
 """Returns a text without its secrets."""
-
-
-def plain(text: str) -> str:
-    """The text with U+FFFD in place of each control character."""
-    return re.sub(CONTROLS, "\ufffd", text)
-
-
-def one_line(text: str) -> str:
-    """The same on one line, so that the text cannot imitate a line of ours."""
-    return plain(text.replace("\n", "⏎"))
-
-
-def crowded(text: str) -> str:
-    """The text on one line, with long runs of blanks counted: they could hide what follows."""
-    return re.sub(r"[\s⏎]{16,}", lambda run: f" ⟨{len(run[0])} blanks⟩ ", one_line(text))
 
 
 def without_tokens(text: str) -> str:

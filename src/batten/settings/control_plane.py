@@ -10,6 +10,7 @@ from batten.contract.errors import CallerError
 
 _TRUE = frozenset(("1", "true", "yes", "on"))
 _WEAK = 16
+_SHORTEST_KEY = 8
 _MEANINGLESS = {
     "DATABASE_URL": "runs are kept in the journal of BATTEN_HOME",
     "REDIS_URL": "streams read the journal, and need no hub",
@@ -96,6 +97,11 @@ def _problems(settings: ControlPlaneSettings) -> Iterator[str]:
     origin = settings.cors_origin
     if origin and not _is_origin(origin):
         yield f"CORS_ORIGIN is {origin!r}; give one origin, such as http://localhost:3000"
+    if any(len(key) < _SHORTEST_KEY for key in settings.auth_api_keys):
+        yield (
+            f"AUTH_API_KEYS has a key of less than {_SHORTEST_KEY} characters, which is soon"
+            f" guessed; give each at least {_WEAK} random ones, or use batten keys create"
+        )
     if not settings.runtime_address:
         return
     is_open = not (settings.runtime_tls or settings.runtime_allow_insecure)

@@ -48,7 +48,7 @@ class SaveMemory:
         section = (
             f"## {timestamp()}\n\n{context.redact_authored(arguments['content'])}\n\n".encode()
         )
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         if os.path.exists(path) and os.path.getsize(path) + len(section) > _LARGEST_FILE:
             full = f"memory is full ({_LARGEST_FILE} bytes); shorten {path} first"
             return failure(full, "memory_full")

@@ -42,12 +42,14 @@ def is_own_port(address: IPv4Address | IPv6Address, port: int) -> bool:
 
 def is_of_this_machine(address: IPv4Address | IPv6Address) -> bool:
     """Whether the address is one of this machine's: only such can be bound."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     if address.is_unspecified:
         return True
-    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
             probe.bind((str(address), 0))
-        except OSError:
-            return False
+    except OSError:  # also where the kernel knows no IPv6
+        return False
     return True

@@ -5,10 +5,18 @@ from collections.abc import Mapping
 
 from batten.contract.errors import CallerError
 from batten.settings.folders import base_folder
+from batten.wiring.ownership import refuse_shared
 
 
 def batten_home(environ: Mapping[str, str], cwd: str) -> str:
-    """`BATTEN_HOME`, else the XDG state directory."""
+    """`BATTEN_HOME`, else the XDG state directory. Raises `CallerError` if others may write it."""
+    home = home_path(environ, cwd)
+    refuse_shared(home)
+    return home
+
+
+def home_path(environ: Mapping[str, str], cwd: str) -> str:
+    """The same, in any state."""
     given = environ.get("BATTEN_HOME")
     if given:
         home = absolute(given, cwd)

@@ -52,6 +52,12 @@ def main(arguments: list[str]) -> None:
     process_tree.go_first_without_memory()
     version, filtered = 0, False
     allowed = network == "network"
+    # Held by this process and those that it forks, not by commands.
+    mark = None
+    if allowed and layer != "none":
+        from batten.workspace.network_mark import hold_mark
+
+        mark = hold_mark()
     if layer == "bwrap":
         filtered = seccomp.confine(network=allowed, internet=True, attributes=True)
         if allowed:
@@ -70,6 +76,8 @@ def main(arguments: list[str]) -> None:
     os.dup2(null, 2)
     os.close(null)
     Keeper(link, out_of_reach=version > 0, limit=_limiter(limits, (writable or [private])[0])).run()
+    if mark is not None:
+        mark.close()
     _empty_directory(private)
     # Our owner waits for this end: without the interpreter's own, which takes 2 ms.
     os._exit(0)

@@ -74,6 +74,9 @@ def test_token_gives_the_sender_and_no_other(guarded: Server) -> None:
     with plain_stub(guarded) as stub:
         assert start(stub, "lead-token").ok
         assert start(stub, "wrong").error.code == "UNAUTHENTICATED"
+        guesses = [start(stub, f"wrong-{number}").error.code for number in range(40)]
+        assert guesses[:5] == ["UNAUTHENTICATED"] * 5
+        assert guesses[-5:] == ["RATE_LIMITED"] * 5
         assert start(stub, "lead-token", sender="admin").error.code == "UNAUTHENTICATED"
         call = core.ListSessionsRequest()
         assert status_of(lambda: stub.ListSessions(call)) == ("UNAUTHENTICATED",) * 2

@@ -12,7 +12,7 @@ NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
 async def answer_to(server: Toy, head: bytes) -> Answer:
     """The answer to a GET with these lines after the first one, or to a whole head."""
-    if not head.startswith((b"GET ", b"PRI ")):
+    if not head.startswith((b"GET ", b"OPTIONS ", b"PRI ")):
         head = b"GET /toy/page HTTP/1.1\r\n" + head
     connection = await server.connect()
     await connection.send(head + b"\r\n")
@@ -150,6 +150,11 @@ async def test_http_1_0_may_leave_its_host_out_and_pass_no_check_by_it(
         answer = await answer_to(server, b"GET /toy/page HTTP/1.0\r\n" + lines)
         assert (answer.status, answer.headers["connection"]) == (status, "close")
     assert (await answer_to(server, b"")).status == 400
+
+
+async def test_the_check_of_a_proxy_without_settings_is_answered(server: Toy) -> None:
+    """HAProxy's own: anything but 2xx and 3xx would mean that the server is down."""
+    assert (await answer_to(server, b"OPTIONS / HTTP/1.0\r\n")).status == 204
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ from batten.contract.facts import (
     TurnStarted,
     Unknown,
 )
+from batten.contract.marks import plain
 from batten.serve.terminal.lines import Line
 from batten.serve.terminal.printers import PlainPrinter, TerminalPrinter
 from batten.serve.terminal.status import Status
 from batten.serve.terminal.transcript import Transcript
-from batten.serve.words import plain
 from tests.contract.journals import GOLDEN, OF_SESSIONS, envelopes
 
 from .telling import completed, envelope, exited, failed, invoked, proposed, shown, wrote

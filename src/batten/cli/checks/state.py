@@ -14,7 +14,8 @@ from batten.journal.opening import open_store
 from batten.journal.workers import is_abandoned
 from batten.settings.contract import EntryPoints, Settings
 from batten.wiring.files import settings_of_files
-from batten.wiring.home import batten_home
+from batten.wiring.home import home_path
+from batten.wiring.ownership import fault_of
 from batten.wiring.spec import SessionSpec
 from batten.workspace.environment import DEFAULT_PATH
 from batten.workspace.keeper_channel import unusable_layers
@@ -29,7 +30,7 @@ def check_settings(workspace: str, environ: Mapping[str, str]) -> tuple[Settings
     """The settings of a run in this workspace, and what is wrong with them."""
     spec = SessionSpec(environ=environ, cwd=workspace)
     try:
-        found = settings_of_files(spec, workspace, batten_home(environ, workspace))
+        found = settings_of_files(spec, workspace, home_path(environ, workspace))
     except CallerError as error:
         return Settings(), [Finding("settings", "problem", str(error), "correct the file")]
     if found.entry_points != EntryPoints():
@@ -88,6 +89,8 @@ def _access(home: str) -> list[Finding]:
     path = os.path.join(home, "journal.db")
     if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
         return [Finding("store", "problem", f"{path} cannot be written", "change its owner")]
+    if fault := fault_of(home):
+        return [Finding("store", "problem", *fault)]
     if existing == home and stat.S_IMODE(os.stat(home).st_mode) & 0o077:
         message = f"others can read {home}"
         return [Finding("store", "warning", message, f"chmod 700 {home}")]

@@ -9,6 +9,7 @@ from typing import Any, cast
 from batten.cli.remote.address import link_of
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.contract import Journal
+from batten.serve.output import put
 
 
 @asynccontextmanager
@@ -33,7 +34,7 @@ async def cancel_run(options: Namespace, server: str) -> int:
             raise Conflict(f"{row.run_id} has ended: {row.outcome}")
         path = f"{await journal.run_path(row.run_id)}/cancel"
         await journal.link.post(path, dict[str, Any], {"reason": options.reason})
-        print(f"{row.run_id}: cancel requested")
+        put(f"{row.run_id}: cancel requested")
     return 0
 
 
@@ -53,5 +54,5 @@ async def answer_request(options: Namespace, server: str) -> int:
         row = await journal.request(request.request_id)
         if row is None:
             raise NotFound(f"{request.request_id} was deleted")
-        print(f"{row.request_id}: {row.decision or row.status}")
+        put(f"{row.request_id}: {row.decision or row.status}")
     return 0

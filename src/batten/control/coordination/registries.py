@@ -121,7 +121,8 @@ class Registries:
         if self._path:
             draft = f"{self._path}.{os.getpid()}"
             try:
-                with open(draft, "wb") as file:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                with open(os.open(draft, flags, 0o600), "wb") as file:
                     file.write(msgspec.json.encode(kept))
                     file.flush()
                     os.fsync(file.fileno())

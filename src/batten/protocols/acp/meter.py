@@ -1,6 +1,7 @@
 """Updates beside those of a session's runs: its title, tokens and cost."""
 
 from batten.contract.facts import AssistantMessageComplete, Fact, UserMessage
+from batten.contract.marks import plain
 from batten.protocols.acp.updates import AnyUpdate, Cost, SessionInfoUpdate, UsageUpdate
 
 _LONGEST_TITLE = 80
@@ -9,7 +10,7 @@ _MICROS = 1_000_000
 
 def title_of(prompt: str) -> str | None:
     """The title of a session: the first words of its first prompt."""
-    return " ".join(prompt[: 10 * _LONGEST_TITLE].split())[:_LONGEST_TITLE] or None
+    return plain(" ".join(prompt[: 10 * _LONGEST_TITLE].split())[:_LONGEST_TITLE]) or None
 
 
 class Meter:

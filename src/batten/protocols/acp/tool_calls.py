@@ -4,7 +4,8 @@ import os
 import re
 from typing import Any
 
-from batten.contract.cutting import CONTROLS, shortened
+from batten.contract.cutting import shortened
+from batten.contract.marks import one_line
 from batten.protocols.acp.content import Location, ToolKind
 
 _KINDS: dict[str, ToolKind] = {
@@ -48,8 +49,8 @@ def kind_of(tool: str, kind: str | None = None) -> ToolKind:
 def title_of(tool: str, arguments: dict[str, Any]) -> str:
     """A command on one line, its line ends visible; for other tools the name and the subject."""
     subject = next((arguments[name] for name in _SUBJECTS if arguments.get(name)), "")
-    line = re.sub(r"[ \t]+", " ", str(subject).strip().replace("\n", "⏎"))
-    words = shortened(re.sub(CONTROLS, "\ufffd", line), _LONGEST_TITLE)
+    line = re.sub(r"[ \t]+", " ", str(subject).strip())
+    words = shortened(one_line(line), _LONGEST_TITLE)
     if tool == "bash" and words:
         return words
     return f"{tool}: {words}" if words else tool

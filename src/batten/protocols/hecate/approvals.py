@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.errors import Conflict
+from batten.contract.marks import exact, plain
 from batten.contract.tracing import span_of
 from batten.protocols.hecate.excerpts import shown_input
 from batten.protocols.hecate.rows import RequestLike, RunLike
@@ -166,7 +167,7 @@ def approval_object(
         kind=(asked.kind or "tool_call") if is_approval else row.request_class,
         status=approval_status(row),
         reason=asked.reason,
-        summary=row.summary,
+        summary=exact(row.summary) if is_approval else plain(row.summary),
         digest=row.digest,
         resolvers=list(row.resolvers),
         requested_by="agent",

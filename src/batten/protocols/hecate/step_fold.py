@@ -10,6 +10,7 @@ from batten.contract import calls
 from batten.contract import facts as f
 from batten.contract.cutting import call_in_short, shortened
 from batten.contract.envelope import Envelope
+from batten.contract.marks import exact
 from batten.protocols.hecate.excerpts import shown_input
 from batten.protocols.hecate.steps import Result, Step, StepKind, StepStatus
 
@@ -225,7 +226,7 @@ class StepFold:
         step = self._open(
             envelope,
             kind="approval",
-            title=shortened(summary, 200) or name,
+            title=exact(shortened(summary, 200)) or name,
             status="awaiting_approval",
             phase="approval",
             parent_step_id=self.model_step,

@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract import calls, facts
 from batten.contract.calls import Call, CallEnd
+from batten.contract.marks import exact
 from batten.contract.outcomes import Outcome
 from batten.protocols.heddle import failures, messages, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
@@ -267,7 +268,7 @@ class SendFrames:
         return self._say(messages.PermissionDenied(call.tool, reason))
 
     def _approval(self, fact: facts.ApprovalRequested) -> list[messages.Event]:
-        reason = reason_of(fact.kind, fact.policy_reason, self._mode)
+        reason = exact(reason_of(fact.kind, fact.policy_reason, self._mode))
         request = messages.PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
         return self._say(request)
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct
 from batten.contract import facts
 from batten.contract.cutting import shortened
 from batten.contract.facts.approval import QUESTION_TIMED_OUT
+from batten.contract.marks import exact
 from batten.protocols.maestro.incoming import (
     ClientToolResult,
     Content,
@@ -131,7 +132,7 @@ def label_of(tool: str, args: dict[str, Any]) -> str:
 
 def _label(text: str) -> str:
     first, _, more = text.strip().partition("\n")
-    return shortened(f"{first} …" if more else first, _LONGEST_LABEL)
+    return shortened(exact(f"{first} …" if more else first), _LONGEST_LABEL)
 
 
 def put(
@@ -147,9 +148,9 @@ def put(
             tool=fact.kind,
             display_name=fact.kind.replace("_", " ").capitalize(),
             summary_label=label or UNSET,
-            action_description=fact.summary or UNSET,
+            action_description=exact(fact.summary) or UNSET,
             args=args,
-            reason=fact.policy_reason,
+            reason=exact(fact.policy_reason),
             started_at_ms=at_ms,
         )
     return ServerRequest(
@@ -174,7 +175,7 @@ def _reason(fact: facts.RequestOpened, tool: str) -> str:
         case "mcp_elicitation":
             return "MCP server requested additional user input"
         case _:
-            return fact.summary or "Tool retry decision required"
+            return exact(fact.summary) or "Tool retry decision required"
 
 
 def resolved(

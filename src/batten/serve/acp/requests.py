@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from batten.agent.deps import Answer, Question
 from batten.agent.rules.grants import grant_of
+from batten.contract.marks import exact, one_line, plain
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
 from batten.protocols.acp.asking import (
@@ -25,7 +26,6 @@ from batten.protocols.acp.updates import ToolCallFields
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.asking import Reply, RequestsByCall
-from batten.serve.words import plain
 
 RESOLVERS = ("client", "operator", "policy")
 """The client, an operator with `batten answer`, or policy when the client is gone."""
@@ -103,7 +103,7 @@ class ClientRequests(RequestsByCall):
         params = params_of(
             self._session_id(),
             None if known is None else known.tool_call_id,
-            recorder.redactor.text(question.summary),
+            plain(recorder.redactor.text(question.summary)),
             detail,
         )
         answer = text_of(await self._ask(ELICIT, params, ElicitResult), question.detail)
@@ -136,7 +136,7 @@ class ClientRequests(RequestsByCall):
         content: list[ToolContent] | None = await self._preview(question.tool_name, arguments)
         if content is None and not title.endswith(question.summary):
             # The title is a short form; the question shows what would run.
-            content = [shown(plain(question.summary))]
+            content = [shown(exact(question.summary))]
         return ToolCallFields(
             tool_call_id=fallback if known is None else known.tool_call_id,
             title=title,
@@ -165,7 +165,7 @@ class ClientRequests(RequestsByCall):
 
 def options_of(pattern: str) -> list[PermissionOption]:
     """The choices; the "always" ones name the pattern they cover."""
-    about = pattern if len(pattern) <= _LONGEST_NAME else f"{pattern[:_LONGEST_NAME]}…"
+    about = one_line(pattern if len(pattern) <= _LONGEST_NAME else f"{pattern[:_LONGEST_NAME]}…")
     names: dict[OptionKind, str] = {
         "allow_once": "Allow",
         "allow_always": f"Always allow {about}",

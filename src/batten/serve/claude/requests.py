@@ -8,6 +8,7 @@ from batten.agent.deps import Answer, Question
 from batten.agent.rules.grants import grant_of
 from batten.contract.cutting import cut
 from batten.contract.errors import BattenError, CallerError
+from batten.contract.marks import exact
 from batten.journal.recorder import Recorder
 from batten.protocols.claude.control import Permission, as_object, permission
 from batten.protocols.claude.names import claude_name
@@ -74,8 +75,8 @@ class ClientRequests(RequestsByCall):
             tool_use_id=question.tool_call_id,
             permission_suggestions=suggested,
             blocked_path=None,
-            decision_reason=question.reason,
-            title=cut(f"{name}: {question.summary}", _LONGEST_TITLE),
+            decision_reason=exact(question.reason),
+            title=exact(cut(f"{name}: {question.summary}", _LONGEST_TITLE)),
             display_name=name,
         )
 

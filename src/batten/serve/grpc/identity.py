@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,9 @@ from batten.coordination.rejection import Rejection, forbidden
 from batten.coordination.session import Session, may_manage
 from batten.protocols.macp.judgements import AUTHOR
 from batten.serve.grpc.callers import Callers
+from batten.serve.http.errors import HttpError
 from batten.serve.http.keys import KEYLESS, OUR_NAMES
+from batten.serve.http.limits import WrongKeys
 
 Verify = Callable[[str], "Identity"]
 """The identity of a credential; raises `Rejection` for one that is not valid."""
@@ -125,6 +128,7 @@ class Authenticator:
         self._keys_version = keys_version
         self._allow_anyone = allow_anyone
         self.callers = callers
+        self._wrong_keys = WrongKeys()
         self._version = -1
         self._known: dict[bytes, tuple[Identity, float]] = {}
         """Identities by the digest of their credentials, and until when they are fresh."""
@@ -135,8 +139,30 @@ class Authenticator:
         return self._allow_anyone()
 
     def identify(self, metadata: Mapping[str, Any], peer: str = "") -> Identity:
-        """The sender of a call by this peer, as gRPC names it. Raises `UNAUTHENTICATED`."""
+        """The sender of a call by this peer, as gRPC names it. Raises `UNAUTHENTICATED`, and
+        `RATE_LIMITED` if it guesses.
+        """
         bearer, token = _credential(metadata)
+        try:
+            return self._identity(metadata, bearer, token, peer)
+        except Rejection as error:
+            is_guess = error.code == "UNAUTHENTICATED" and (bearer or token)
+            if is_guess and not self._allow_anyone():  # else it is a name
+                self._count_guess(peer)
+            raise
+
+    def _count_guess(self, peer: str) -> None:
+        kind, _, place = unquote(peer).partition(":")
+        if kind not in ("ipv4", "ipv6"):
+            return
+        try:
+            self._wrong_keys.count(place.rpartition(":")[0].strip("[]"))
+        except HttpError as error:
+            raise Rejection("RATE_LIMITED", error.message) from error
+
+    def _identity(
+        self, metadata: Mapping[str, Any], bearer: str, token: str, peer: str
+    ) -> Identity:
         if bearer and self._jwt is not None and "." in bearer:
             return self._checked(self._jwt(bearer))
         name = str(metadata.get("x-macp-agent-id", "")).strip()

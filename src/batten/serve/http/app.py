@@ -29,7 +29,8 @@ from batten.serve.http.bodies import (
 from batten.serve.http.deadlines import Deadlines, Late
 from batten.serve.http.errors import HttpError, problem
 from batten.serve.http.guard import TLS_ALONE, check_host, check_repeated, wants_tls_alone
-from batten.serve.http.limits import Limits, RateLimit
+from batten.serve.http.keys import KeyExpired, presents_key
+from batten.serve.http.limits import Limits, RateLimit, WrongKeys
 from batten.serve.http.logs import log_request, request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
 from batten.serve.http.request import BodyStalled, ClientGone, Request, Respond
@@ -125,6 +126,7 @@ class App:
         self._waits = waits or Waits()
         self._deadlines = Deadlines()
         self._rate = RateLimit(self.limits)
+        self._wrong_keys = WrongKeys(self.limits.wrong_keys_per_minute)
         self._router: Router[_Row] = Router()
         prefix = f"req_{secrets.token_hex(8)}"
         self._request_ids = (f"{prefix}{number:08x}" for number in count())
@@ -266,6 +268,17 @@ class App:
             ) from error
 
     def _admit(self, exchange: _Exchange, row: _Row) -> Principal:
+        """Who calls. Guesses of keys are counted, whatever the path."""
+        request = exchange.request
+        try:
+            return self._principal(exchange, row)
+        except HttpError as error:
+            is_guess = error.code == "unauthorized" and not isinstance(error, KeyExpired)
+            if is_guess and exchange.door.is_counted and presents_key(request.headers):
+                self._wrong_keys.count(request.client)
+            raise
+
+    def _principal(self, exchange: _Exchange, row: _Row) -> Principal:
         door = exchange.door
         authenticate = row.authenticate or door.authenticate
         if row.surface.edge is None:
@@ -287,8 +300,8 @@ class App:
             found = self._router.find(request.path, request.raw_path)
         except UnicodeDecodeError as error:
             raise HttpError("invalid_request", "the path is not UTF-8 text") from error
-        if found is None and request.method == "OPTIONS" and request.path == "*":
-            return None, []  # it asks for the server as a whole
+        if found is None and request.method == "OPTIONS" and request.path in ("*", "/"):
+            return None, []  # it asks for the server as a whole, as HAProxy does to check it
         if found is None:
             raise HttpError("not_found", f"there is no {request.path[:200]} here; see /docs")
         method = request.method

@@ -52,6 +52,7 @@ _LAST_S = 253_402_300_799.0
 _PATIENCE_S = 2.0
 """For another command that writes keys."""
 _HEADERS = (b"x-api-key", b"x-hecate-runtime-token")
+RUNNER_HEADERS = (b"x-maestro-api-key", b"x-composer-api-key")
 
 
 class StoredKey(Struct, frozen=True, omit_defaults=True):
@@ -384,6 +385,11 @@ def presented_key(headers: Mapping[bytes, bytes]) -> bytes | None:
     return None
 
 
+def presents_key(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request has any key, of whatever kind."""
+    return any(name in headers for name in (b"authorization", *_HEADERS, *RUNNER_HEADERS))
+
+
 def _now() -> str:
     return _time(time.time())
 
@@ -407,4 +413,6 @@ def _content(path: str) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE:
             raise ValueError("it is no plain file, or too large")
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise ValueError("another user could have written it")
         return file.read()

@@ -7,6 +7,9 @@ from msgspec import Struct
 
 from batten.serve.http.errors import HttpError
 
+MOST_WRONG_KEYS = 30
+"""Of one address in a minute."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Every route has its own `max_body` and `timeout_s` beside these."""
@@ -26,6 +29,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Requests of one principal; 0 for no limit."""
     rate_burst: int = 0
     """Requests at once within that rate; 0 for as many as in a minute."""
+    wrong_keys_per_minute: int = MOST_WRONG_KEYS
+    """Of one address; 0 for no limit."""
     heartbeat_s: float = 15.0
     """Of a stream without events."""
     stall_s: float = 30.0
@@ -127,6 +132,29 @@ class Throttle:
             del windows[oldest]
         windows[client] = made = _Window(self._limit, now + self._window_s)
         return made
+
+
+class WrongKeys:
+    """Limits how often an address may guess a key. The right one is taken at any time."""
+
+    def __init__(self, per_minute: int = MOST_WRONG_KEYS) -> None:
+        """0 for no limit."""
+        self._throttle = Throttle(per_minute, 60.0)
+
+    def count(self, address: str) -> None:
+        """Count a wrong key. Raises `rate_limit_exceeded`."""
+        self._throttle.take(_neighbours(address))
+
+
+def _neighbours(address: str) -> str:
+    """The addresses that one client can have: those of an IPv6 network, else this one."""
+    from ipaddress import IPv6Address
+
+    try:
+        found = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
 
 
 class _Window(Struct):

@@ -8,12 +8,12 @@ from msgspec import UNSET
 from batten.contract import facts
 from batten.contract.cutting import cut
 from batten.contract.facts.tool import ToolCompleted, ToolEnded, ToolFailed, ToolTimedOut
+from batten.contract.marks import crowded, exact
 from batten.serve.alerts import help_with
 from batten.serve.terminal.diffs import diff_lines, path_in
 from batten.serve.terminal.excerpt import Excerpt, is_telling
 from batten.serve.terminal.lines import ALL_ROWS, Line, line
 from batten.serve.terminal.measures import duration
-from batten.serve.words import crowded
 
 _LONGEST_INPUT = 200
 _LONGEST_QUESTION = 16_000
@@ -42,7 +42,7 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
     if name == "agent" and arguments.get("description"):
         subject, hidden = "description", ("prompt",)
     if name == "multi_edit" and subject is None:
-        return ", ".join(_edited_paths(arguments))
+        return exact(", ".join(_edited_paths(arguments)))
     rest = {key: value for key, value in arguments.items() if key != subject and key not in hidden}
     texts = [] if subject is None else [_cut(str(arguments[subject]))]
     if len(rest) == 1 and subject is None:
@@ -55,7 +55,7 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
 
 def call_title(name: str, arguments: dict[str, Any]) -> str:
     """Name and arguments on one line."""
-    return f"{name} {arguments_shown(name, arguments)}".rstrip()
+    return f"{exact(name)} {arguments_shown(name, arguments)}".rstrip()
 
 
 def _edited_paths(arguments: dict[str, Any]) -> list[str]:
@@ -73,12 +73,12 @@ def _spelled(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return cut(text, _LONGEST_INPUT)
+    return exact(cut(text, _LONGEST_INPUT))
 
 
 def changed_files(fact: facts.WorkspaceChangedByCommand) -> str:
     """The files that a command changed, the first few by name."""
-    names = ", ".join(file.path for file in fact.files[:_MOST_FILES])
+    names = ", ".join(exact(file.path) for file in fact.files[:_MOST_FILES])
     more = fact.file_count - min(len(fact.files), _MOST_FILES)
     return f"changed by the command: {names}" + (f" and {more} more" if more > 0 else "")
 
@@ -87,7 +87,7 @@ class CallBlock:
     """The lines of one call, in order. The owner decides when they are written."""
 
     def __init__(self, name: str, arguments: dict[str, Any], *, whole: bool) -> None:
-        self.name = name
+        self.name = exact(name)
         self.arguments = arguments
         self._whole = whole
         self._excerpt = Excerpt(whole=whole)

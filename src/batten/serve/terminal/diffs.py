@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from batten.contract.marks import exact, plain
 from batten.serve.terminal.excerpt import left_out_mark
 from batten.serve.terminal.lines import Line, coded, line
-from batten.serve.words import plain
 
 MOST_LINES = 40
 """Lines of one file's diff below a call; `batten diff` shows all of it."""
@@ -53,8 +53,11 @@ def diff_lines(diff: str, prefix: str, *, whole: bool) -> Iterator[Line]:
 def readable_diff(body: bytes, *, color: bool) -> bytes:
     """A diff for people: without what a terminal would obey, in colour if wanted."""
     texts = body.decode(errors="replace").removesuffix("\n").split("\n")
-    rows = (coded(plain(text), STYLES[part] if color else "") for part, text in parts(texts))
-    return "".join(f"{row}\n" for row in rows).encode(errors="replace")
+    rows: list[str] = []
+    for part, text in parts(texts):
+        shown = exact(text) if part == "header" else plain(text)  # a header names the file
+        rows.append(coded(shown, STYLES[part] if color else "") + "\n")
+    return "".join(rows).encode(errors="replace")
 
 
 def path_in(diff: str) -> str:

@@ -7,7 +7,7 @@ copied.
 import re
 from collections.abc import Callable
 
-from batten.serve.words import plain
+from batten.contract.marks import plain
 
 _PIECES = re.compile(r"\n|[^\S\n]+|\S+")
 _VERBATIM = ("```", "~~~", "    ", "\t", "|")
@@ -28,14 +28,14 @@ class TextFlow:
         self._in_fence = False
 
     def feed(self, delta: str) -> str:
-        text = self._held + plain(delta)
         if self._width is None:
-            return text
+            return plain(delta)
+        text = self._held + delta
         cut = len(text)
         while cut > 0 and not text[cut - 1].isspace() and len(text) - cut < self._width():
             cut -= 1
         self._held = text[cut:]
-        return "".join(map(self._place, _PIECES.findall(text[:cut])))
+        return "".join(map(self._place, _PIECES.findall(plain(text[:cut]))))
 
     def begin_row(self) -> None:
         """Something else was written: the text goes on at the start of a row."""
@@ -44,7 +44,7 @@ class TextFlow:
     def finish(self) -> str:
         """The rest. The next block begins on a line of its own."""
         rest, self._held = self._held, ""
-        shown = "".join(map(self._place, _PIECES.findall(rest)))
+        shown = "".join(map(self._place, _PIECES.findall(plain(rest))))
         self._line, self._blanks, self._column, self._in_fence = "", "", 0, False
         return shown
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from batten.serve.words import one_line
+from batten.contract.marks import prose_line
 
 _CODES = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36",
@@ -56,8 +56,8 @@ class Spacing:
 
 
 def clean(text: str) -> str:
-    """A text on one line, without control characters; tabs become blanks of a known width."""
-    return one_line(text.expandtabs(4))
+    """Prose on one line, with marks; tabs become blanks of a known width."""
+    return prose_line(text.expandtabs(4))
 
 
 def coded(text: str, style: str) -> str:

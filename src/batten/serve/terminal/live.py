@@ -11,6 +11,7 @@ from batten.contract import facts
 from batten.contract.calls import CallEnded, CallFold
 from batten.contract.envelope import Envelope
 from batten.contract.errors import BattenError
+from batten.contract.marks import plain
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.serve.output import Output, show_lines_on
@@ -29,7 +30,6 @@ from batten.serve.terminal.printers import printer_for
 from batten.serve.terminal.screen import Screen
 from batten.serve.terminal.status import Status
 from batten.serve.terminal.transcript import Transcript
-from batten.serve.words import plain
 
 _TICK_S = 0.1
 

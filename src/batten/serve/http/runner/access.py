@@ -3,10 +3,11 @@
 import hmac
 from collections.abc import Mapping, Sequence
 
+from batten.serve.http.keys import RUNNER_HEADERS
 from batten.serve.http.table import Authenticate, Principal
 
 PLATFORM = Principal("platform", "admin")
-_HEADERS = (b"x-maestro-api-key", b"x-composer-api-key", b"x-api-key")
+_HEADERS = (*RUNNER_HEADERS, b"x-api-key")
 
 
 def by_key(keys: Sequence[str]) -> Authenticate | None:
