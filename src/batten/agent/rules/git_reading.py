@@ -156,9 +156,9 @@ def git(words: Words) -> Reading | None:
     read = given(Program(options, may_write=True), rest if part is None else rest[1:])
     if read is None or any(_VERIFIES.search(option.value) for option in read.options):
         return None
-    if read.operands and part is None:
-        if name in _WITHOUT_OPERANDS or (name in _LISTS and not read.has(_LISTS[name])):
-            return None
+    lists = name not in _LISTS or read.has(_LISTS[name])
+    if read.operands and part is None and (name in _WITHOUT_OPERANDS or not lists):
+        return None
     return _reading(name, read)
 
 

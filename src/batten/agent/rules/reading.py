@@ -27,11 +27,14 @@ _FIND_VALUES = name_set(
 )
 _FIND_NEWER = re.compile(r"-(?:samefile|[ac]?newer|newer[aBcm][aBcm])")
 _FIND_NEWER_TIME = re.compile(r"-newer[aBcm]t")
-_COLUMNS = r"(?:(?!e?env)[a-z_%]+(?:[:=][0-9]*)?,?)+"
-_PS = re.compile(
-    r"(?:(?:-?[acfgjlmrSTuvwxX]+|[0-9]+(?:,[0-9]+)*)(?: (?=[^ ])|$))*"
-    rf"(?:-?axo {_COLUMNS}|-[eA]o {_COLUMNS}|-[eA] -o {_COLUMNS}|-e(?:f[wH]*|F|l|j|lf)?|-A[flj]?"
-    rf"|(?:-f )?-p [0-9,]+(?: -o {_COLUMNS}| -f)?)?(?: ?(?:-ww?|--no-headers|--forest|--sort=-?{_COLUMNS}))*"
+_COLUMN = r"(?!e?env)[a-z_%]+(?:[:=][0-9]*)?"
+_COLUMNS = f"{_COLUMN}(?:,{_COLUMN})*"
+_PS_MORE = rf"(?: -ww?| --no-headers| --forest| --sort=-?{_COLUMNS})*"
+_PS = (
+    re.compile(r"(?:(?:-?[acfgjlmrSTuvwxX]+|-[Af]+|[0-9,]+)(?: |$))*"),
+    re.compile(rf"-e(?:f[wH]*|F|l|j|lf|o {_COLUMNS}| -o {_COLUMNS})?{_PS_MORE}"),
+    re.compile(rf"(?:-?axo|-Ao|-A -o|-p [0-9,]+ -o) {_COLUMNS}{_PS_MORE}"),
+    re.compile(rf"(?:-?[acfjlrSTuvwxX]+|-A|(?:-f )?-p [0-9,]+){_PS_MORE}"),
 )
 """`e` shows the environment of processes, and is what `-e` means wherever `ps` does not understand
 all the rest."""
@@ -214,7 +217,8 @@ def _xxd(words: Words) -> Reading | None:
 
 def _ps(words: Words) -> Reading | None:
     is_plain = all(is_known(word) and word and " " not in word for word in words)
-    return Reading() if is_plain and _PS.fullmatch(" ".join(words)) else None
+    line = " ".join(words)
+    return Reading() if is_plain and any(form.fullmatch(line) for form in _PS) else None
 
 
 _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
