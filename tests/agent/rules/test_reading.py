@@ -5,6 +5,7 @@ nothing outside may be read. The attacks run too, to see that each would have do
 """
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
+from batten.agent.rules.git_reading import COMMANDS
+from batten.agent.rules.program_words import Program, known_options
+from batten.agent.rules.programs import PROGRAMS
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import decide
 from batten.workspace.sandbox import find_bwrap
@@ -107,6 +111,28 @@ def test_at_most_one_ordinary_reading_line_in_twenty_is_asked_about(tree: Tree) 
     ordinary = cases("reads")
     asked = [case for case in ordinary if verdict(tree, case.line) != "allow"]
     assert len(asked) * 20 <= len(ordinary), "\n".join(map(str, asked))
+
+
+def _with_each_option() -> list[str]:
+    """Every program of the table with each option that it lists, and a file."""
+    values = {"flag": "", "optional": "=1", "text": "=1", "path": "=pats", "number": "=1"}
+    tables = {name: (name, program.options) for name, program in PROGRAMS.items()}
+    tables |= {f"git {name}": (f"git {name}", options) for name, options in COMMANDS.items()}
+    found: list[str] = []
+    for name, (command, options) in tables.items():
+        for option, kind in known_options(options).items():
+            value = values[kind] if option.startswith("--") else values[kind].lstrip("=")
+            first = "" if PROGRAMS.get(name, Program()).skipped == 0 else "p "
+            found.append(f"{command} {option.replace('#', '3')}{value} {first}f")
+            found.append(f"{command} {option.replace('#', '3')}{value} {first}f out")
+    return [line for line in found if not re.search(r"tail.* (-f|-F|--follow|--retry)|free", line)]
+
+
+@pytest.mark.parametrize("share", [40, pytest.param(1, marks=pytest.mark.soak)])
+def test_no_option_of_the_table_makes_a_program_do_more_than_read(tree: Tree, share: int) -> None:
+    lines = [line for line in _with_each_option() if is_installed(line)]
+    assert len(lines) > 1000
+    assert not (wrong := wrong_allows(tree, lines[::share])), "\n".join(wrong)
 
 
 def test_the_corpus_is_mostly_attacks() -> None:

@@ -403,7 +403,7 @@ class _Judge:
                 return False
             if NAMES in path and not self._names_stay(place):
                 return False
-            if path[0] == NAMES and not self._names_are_no_options(folder):
+            if path.startswith(NAMES) and not self._names_are_no_options(folder):
                 return False
         return True
 

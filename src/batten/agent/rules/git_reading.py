@@ -62,7 +62,7 @@ _GREP = (
     "--threads= --text --no-textconv --extended-regexp --perl-regexp --fixed-strings "
     "--basic-regexp --null --only-matching --quiet --recursive --no-recursive"
 )
-_COMMANDS: dict[str, str] = {
+COMMANDS: dict[str, str] = {
     "status": "-sbvz -u? -M? --short --branch --show-stash --porcelain? --long --verbose "
     "--untracked-files? --ignored? --column? --no-column --ahead-behind --no-ahead-behind "
     "--renames --no-renames --find-renames? --ignore-submodules?",
@@ -90,7 +90,7 @@ _COMMANDS: dict[str, str] = {
     "--no-revs --flags --no-flags --show-object-format? --local-env-vars",
     "describe": "--all --tags --contains --long --always --abbrev= --exact-match --dirty? "
     "--broken? --candidates= --match= --exclude= --first-parent --debug",
-    "shortlog": f"-nsec -w? --numbered --summary --email --committer --group= {_LOG}",
+    "shortlog": f"{_LOG} -nsec -w? --numbered --summary --email --committer --group=",
     "rev-list": f"{_LOG} --count --objects --objects-edge --disk-usage? --header --timestamp "
     "--no-commit-header --commit-header --quiet",
     "cat-file": "-tsep --batch-check? --buffer --unordered",
@@ -150,7 +150,7 @@ def git(words: Words) -> Reading | None:
     if name == "config":
         return _config(rest)
     part = _PARTS.get(name, {}).get(rest[0]) if rest else None
-    options = _COMMANDS.get(name) if part is None else part
+    options = COMMANDS.get(name) if part is None else part
     if options is None:
         return None
     read = given(Program(options, may_write=True), rest if part is None else rest[1:])

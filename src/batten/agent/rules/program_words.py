@@ -53,6 +53,10 @@ class Program(Struct, frozen=True):
     """Other options of it write or run something: a wildcard must not stand for one."""
     one_by_one: bool = False
     """Options stand before operands, and each in a word of its own."""
+    values_apart: bool = False
+    """The value of a short option is a word of its own."""
+    expands: str = ""
+    """How a word begins that stands for others, which a file holds."""
 
 
 class Option(Struct, frozen=True):
@@ -77,7 +81,8 @@ class Given(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def _known(options: str) -> dict[str, Kind]:
+def known_options(options: str) -> dict[str, Kind]:
+    """The options of a program by their names."""
     found: dict[str, Kind] = {}
     for token in options.split():
         read = _TOKEN.fullmatch(token)
@@ -91,6 +96,8 @@ def _known(options: str) -> dict[str, Kind]:
 
 def given(program: Program, words: Words) -> Given | None:
     """The words by what the program knows; None if one of them cannot be told."""
+    if program.expands and any(word.startswith((program.expands, NAMES)) for word in words):
+        return None
     reader = _Words(program, words)
     return reader.found() if reader.all() else None
 
@@ -98,7 +105,7 @@ def given(program: Program, words: Words) -> Given | None:
 class _Words:
     def __init__(self, program: Program, words: Words) -> None:
         self._program = program
-        self._known = _known(program.options)
+        self._known = known_options(program.options)
         self._words = words
         self._at = 0
         self._options: list[Option] = []
@@ -158,7 +165,7 @@ class _Words:
             rest = word[at:]
             if not rest and kind != "optional":
                 return self._apart(name, kind)
-            return self._value(name, kind, rest)
+            return not self._program.values_apart and self._value(name, kind, rest)
         return True
 
     def _apart(self, name: str, kind: Kind) -> bool:

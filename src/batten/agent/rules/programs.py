@@ -88,6 +88,7 @@ _TREE = Program(
     "--metafirst --fflinks --sort= --charset= --filelimit=NUMBER --timefmt= --version --help",
     follows="-l",
     may_write=True,
+    values_apart=True,
 )
 _SORT = Program(
     "-bdfgiMhnRrVcCmsuz -k= -t= -S= --ignore-leading-blanks --dictionary-order --ignore-case "
@@ -138,12 +139,10 @@ PROGRAMS: dict[str, Program] = {
         "-femnqsvz --canonicalize --canonicalize-existing --canonicalize-missing --no-newline "
         "--quiet --silent --verbose --zero --help"
     ),
-    # `@file` would be options that stand in that file.
     "strings": Program(
         "-adfwhv -# -n=NUMBER -t= -e= -s= --all --data --print-file-name --bytes=NUMBER --radix= "
         "--encoding= --include-all-whitespace --output-separator= --help --version",
-        text="(?!@).*",
-        may_write=True,
+        expands="@",
     ),
     "od": Program(
         "-abcdfilosxv -A= -j= -N= -S= -t= -w? --address-radix= --endian= --skip-bytes= "
@@ -188,7 +187,6 @@ PROGRAMS: dict[str, Program] = {
         "-bikLhnNr0 -e= -F= --brief --mime --mime-type --mime-encoding --extension --keep-going "
         "--dereference --no-dereference --no-buffer --no-pad --raw --print0 --exclude= "
         "--separator= --help --version",
-        may_write=True,
     ),
     "du": _DU,
     "df": Program(
@@ -196,8 +194,7 @@ PROGRAMS: dict[str, Program] = {
         "--no-sync --output? --portability --total --type= --print-type --exclude-type= --help"
     ),
     "hostname": Program(
-        "-aAdfiIsy --alias --all-fqdns --domain --fqdn --long --ip-address --all-ip-addresses "
-        "--short --yp --nis --help --version",
+        "-dfIs --domain --fqdn --long --all-ip-addresses --short --help --version",
         operands="none",
     ),
     "xxd": Program(

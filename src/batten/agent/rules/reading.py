@@ -33,7 +33,7 @@ _PS_MORE = rf"(?: -ww?| --no-headers| --forest| --sort=-?{_COLUMNS})*"
 _PS = (
     re.compile(r"(?:(?:-?[acfgjlmrSTuvwxX]+|-[Af]+|[0-9,]+)(?: |$))*"),
     re.compile(rf"-e(?:f[wH]*|F|l|j|lf|o {_COLUMNS}| -o {_COLUMNS})?{_PS_MORE}"),
-    re.compile(rf"(?:-?axo|-Ao|-A -o|-p [0-9,]+ -o) {_COLUMNS}{_PS_MORE}"),
+    re.compile(rf"(?:-?axo|-Ao|-A -o|-o|-p [0-9,]+ -o) {_COLUMNS}(?: -p [0-9,]+)?{_PS_MORE}"),
     re.compile(rf"(?:-?[acfjlrSTuvwxX]+|-A|(?:-f )?-p [0-9,]+){_PS_MORE}"),
 )
 """`e` shows the environment of processes, and is what `-e` means wherever `ps` does not understand

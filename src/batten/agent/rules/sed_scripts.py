@@ -181,13 +181,15 @@ class _Script:
         while (character := self._peek()) != "]":
             if character in ("", "\n"):
                 raise _Unproven
-            if character == "[" and not self._skip(_CLASS):
-                raise _Unproven
-            if character == "\\" and self._text[self._at + 1 : self._at + 2] in ("]", "[", "\\"):
+            following = self._text[self._at + 1 : self._at + 2]
+            if character == "[" and following in (".", ":", "="):
+                if not self._skip(_CLASS):
+                    raise _Unproven
+                continue
+            if character == "\\" and following in ("]", "[", "\\"):
                 # Programs differ on whether it is escaped there.
                 raise _Unproven
-            if character != "[":
-                self._at += 1
+            self._at += 1
         self._at += 1
 
     def _inserted(self) -> None:
