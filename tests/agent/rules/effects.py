@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from batten.workspace.sandbox import find_bwrap
+
+needs_bwrap = pytest.mark.skipif(
+    find_bwrap(os.environ["PATH"]) is None, reason="bwrap is not installed"
+)
 RUNNER = Path(__file__).with_name("line_runner.py")
 _CANARY = '#!/bin/sh\necho ran >> "$TREE/ran"\n'
 _LONG_AGO = 1_600_000_000
@@ -107,7 +113,7 @@ def _files() -> dict[str, str]:
         "pats": "foo\nbar\n",
         "list0": f"../home/.ssh\0{outside}\0",
         "names": f"{outside}\n",
-        "response": f"{outside}\n",
+        "response": f"x {outside}\n",
         "sums": f"d41d8cd98f00b204e9800998ecf8427e  {outside}\n",
         "evil.awk": 'BEGIN { system("./evil.sh") }\n',
         "evil.sed": "1e ./evil.sh\n",

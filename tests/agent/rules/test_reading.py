@@ -4,7 +4,6 @@ Every line of the corpus that the rules allow runs in a throw-away tree: nothing
 nothing outside may be read. The attacks run too, to see that each would have done something.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,14 +17,10 @@ from batten.agent.rules.program_words import Program, known_options
 from batten.agent.rules.programs import PROGRAMS
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import decide
-from batten.workspace.sandbox import find_bwrap
-from tests.agent.rules.effects import Tree
+from tests.agent.rules.effects import Tree, needs_bwrap
 from tests.agent.rules.tools import shell
 
-pytestmark = [
-    pytest.mark.attack,
-    pytest.mark.skipif(find_bwrap(os.environ["PATH"]) is None, reason="bwrap is not installed"),
-]
+pytestmark = [pytest.mark.attack, needs_bwrap]
 
 CORPUS = Path(__file__).with_name("reading_corpus.txt")
 _ELSEWHERE = ("jq", "rg", "xxd", "tree", "awk", "mawk", "gawk", "git", "strings", "file", "ps",
@@ -111,6 +106,22 @@ def test_at_most_one_ordinary_reading_line_in_twenty_is_asked_about(tree: Tree) 
     ordinary = cases("reads")
     asked = [case for case in ordinary if verdict(tree, case.line) != "allow"]
     assert len(asked) * 20 <= len(ordinary), "\n".join(map(str, asked))
+
+
+def test_a_wildcard_that_may_stand_for_an_option_is_asked_about(tree: Tree) -> None:
+    lines = ("grep planted *", "wc -l *", "cat *", "cd src && head *")
+    assert {verdict(tree, line) for line in lines} == {"allow"}
+    for made in ("touch -- -R", "echo x > -R", "cp f ./-v"):
+        rules = ("bash(touch *)", "bash(cp *)", "Edit(./**)")
+        assert {verdict(tree, f"{made}; {line}", *rules) for line in lines} == {"ask"}
+        assert verdict(tree, f"{made}; wc -l ./f", *rules) == "allow"
+    option = tree.place / "-R"
+    option.touch()
+    try:
+        assert {verdict(tree, line) for line in lines} == {"ask"}
+        assert verdict(tree, "wc -l ./*") == "allow"
+    finally:
+        option.unlink()
 
 
 def _with_each_option() -> list[str]:

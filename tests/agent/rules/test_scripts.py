@@ -1,6 +1,5 @@
 """Scripts of sed and awk, changed at random: those that are taken to only print do nothing else."""
 
-import os
 import random
 import shlex
 import shutil
@@ -10,13 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from batten.agent.rules import awk_programs, sed_scripts
-from batten.workspace.sandbox import find_bwrap
-from tests.agent.rules.effects import Tree
+from tests.agent.rules.effects import Tree, needs_bwrap
 
-pytestmark = [
-    pytest.mark.attack,
-    pytest.mark.skipif(find_bwrap(os.environ["PATH"]) is None, reason="bwrap is not installed"),
-]
+pytestmark = [pytest.mark.attack, needs_bwrap]
 
 
 class Language(NamedTuple):
@@ -46,8 +41,8 @@ SED = Language(
         *("s/[/]/;/;w out", "y,a,b,;w out", "}", "s/\\/;w out", "1!{w out\n}"),
     ),
     pieces=_pieces(
-        "/ / , | \\ \\ [ ] [^ [[:alpha:]] ^ ; ; { } p d 1 $ 2,3 ! b t : # a o e w s y one foo g I m q "
-        "l N x & \\1 \\( \\) \\n = ~ + 0, -e * . \\[ \\] \\/ s/a/b/ s/a/b/e s,one.*,./evil.sh, "
+        "/ / , | \\ \\ [ ] [^ [[:alpha:]] ^ ; ; { } p d 1 $ 2,3 ! b t : # a o e w s y one foo g I "
+        "m q l N x & \\1 \\( \\) \\n = ~ + 0, -e * . \\[ \\] \\/ s/a/b/ s/a/b/e s,one.*,./evil.sh, "
         "y/ab/cd/ /foo/ \\,a, z F {p} $!N ba",
         *("\n", "\\\n", " ", "a ", "i\\\n", "e ./evil.sh", "w out", "s/x/y/w out"),
     ),
@@ -65,8 +60,8 @@ AWK = Language(
         *('{ print $1,\n $2 > "out" }', '{ print /"/ > "out" }', '# "\n{ print > "out" }'),
     ),
     pieces=_pieces(
-        'print > > > "out" | " " / / / \\ \\" \\/ [ ] [/] { } {print} ( ) if(1) else ; , $1 $ x a[1] 1 '
-        '+ ++ -- - ! ~ = ? : && || BEGIN END NR length "a" /b/ /"/ "/" next getline * % @ |& '
+        'print > > > "out" | " " / / / \\ \\" \\/ [ ] [/] { } {print} ( ) if(1) else ; , $1 $ x '
+        'a[1] 1 + ++ -- ! ~ = ? : && || BEGIN END NR length "a" /b/ /"/ "/" next getline * % @ |& '
         "print$1; x=1; while(0) do",
         *("\n", " ", "in ", "2 ", "# ", '# "', '> "out"', '| "./evil.sh"', 'system("./evil.sh")'),
     ),

@@ -1,4 +1,4 @@
-"""What a command that only reads may read."""
+"""The result of `reading`, which git's commands share with other programs."""
 
 from msgspec import Struct
 
