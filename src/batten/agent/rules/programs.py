@@ -221,7 +221,6 @@ PROGRAMS: dict[str, Program] = {
         "--monochrome-output --tab --indent=NUMBER --unbuffered --stream --stream-errors --seq "
         "--exit-status --help",
         skipped=1,
-        may_write=True,
     ),
     "pgrep": Program(
         "-lavwcfinox -d= -g= -G= -O= -P= -s= -t= -u= -U= -r= --delimiter= --list-name --list-full "
@@ -229,6 +228,7 @@ PROGRAMS: dict[str, Program] = {
         "--oldest --older= --parent= --session= --terminal= --euid= --uid= --exact --runstates= "
         "--ignore-ancestors --help",
         operands="text",
+        may_write=True,
     ),
     "free": Program(
         "-bkmghltvw -s= -c= --bytes --kibi --mebi --gibi --tebi --human --si --lohi --total "
@@ -236,7 +236,7 @@ PROGRAMS: dict[str, Program] = {
         operands="none",
     ),
     "uptime": Program("-psV --pretty --since --help --version", operands="none"),
-    "wait": Program("-nf", operands="text"),
+    "wait": Program("-nf", operands="text", may_write=True),
     "date": Program(
         "-uR -d= -I? -r=PATH -f=PATH --date= --file=PATH --iso-8601? --rfc-3339= --rfc-email "
         "--reference=PATH --utc --universal --debug --help",
@@ -262,16 +262,15 @@ PRINTING = name_set(
 
 VERSIONED: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        name_set(
-            "npx git make gcc g++ clang cmake java javac ruby perl php bash docker tsc deno bun "
-            "poetry rg jq"
-        ),
+        name_set("npx git make gcc g++ clang cmake ruby perl php bash docker tsc deno bun rg jq"),
         frozenset(("--version",)),
     ),
     **dict.fromkeys(
         name_set("python python3 pip pip3 uv ruff mypy"), frozenset(("--version", "-V"))
     ),
     **dict.fromkeys(name_set("node npm"), frozenset(("--version", "-v"))),
+    **dict.fromkeys(name_set("java javac"), frozenset(("--version", "-version"))),
 }
 """Programs that print their version without a look at the project. Not `cargo`, `yarn` and `pnpm`,
-which may be another program that the project names, nor `pytest`, which loads `conftest.py`."""
+which may be another program that the project names, nor `pytest` and `poetry`, which load its
+plugins."""

@@ -66,7 +66,7 @@ def reading(words: Words) -> Reading | None:
 
 
 def _reading(program: Program, found: Given, files: Words = ()) -> Reading | None:
-    is_limited = program.operands != "paths" or program.most < len(found.operands) + 1
+    is_limited = program.most <= len(found.operands)
     skipped = 0 if found.has(program.instead) else program.skipped
     for at, operand in enumerate(found.operands):
         is_one = is_known(operand) or operand == PIPE
