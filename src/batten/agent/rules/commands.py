@@ -20,7 +20,8 @@ from batten.agent.rules import globs
 from batten.agent.rules.embedded import piped
 from batten.agent.rules.inner import ANYTHING, Runs
 from batten.agent.rules.paths import absolute, guarded_name, relative
-from batten.agent.rules.reading import Reading, is_harmless_variable, reading
+from batten.agent.rules.reading import reading
+from batten.agent.rules.reading_found import Reading
 from batten.agent.rules.running import runs, without_commands
 from batten.agent.rules.running_variables import value_runs
 from batten.agent.rules.shell import (
@@ -33,8 +34,9 @@ from batten.agent.rules.shell import (
     SimpleCommand,
     read_line,
 )
-from batten.agent.rules.tree import Tree, Unseen, follows, makes_links, searched
+from batten.agent.rules.tree import Tree, Unseen, makes_links, makes_names
 from batten.agent.rules.unread import OPERATORS, seen, unquoted
+from batten.agent.rules.variables import is_harmless_variable
 
 Chance = Literal["no", "maybe", "yes"]
 
@@ -190,16 +192,17 @@ def allowing(allowance: Allowance, line: CommandLine) -> tuple[str, ...] | None:
             return (pattern,)
     if line.line is None or not line.line.commands:
         return None
-    return _Judge(allowance, any(map(makes_links, line.all_commands))).all(line.line.commands)
+    return _Judge(allowance, line.all_commands).all(line.line.commands)
 
 
 class _Judge:
     """Goes through the commands of one line, in their order."""
 
-    def __init__(self, allowance: Allowance, links_change: bool) -> None:
+    def __init__(self, allowance: Allowance, all_commands: Iterable[SimpleCommand]) -> None:
         self._allowance = allowance
-        self._links_change = links_change
+        self._links_change = any(map(makes_links, all_commands))
         """Whether a command of the line may make a link: what a path leads to is not known then."""
+        self._names_change = any(map(makes_names, all_commands))
         self._tree: Tree | None = None
         self._folders = {allowance.workspace or "/"}
         """Where commands may be working by now."""
@@ -240,18 +243,25 @@ class _Judge:
             only_reads = outer is None and command.words[0] == "find" and self._finds(command)
             return None if outer is None and not only_reads else (*used, *filter(None, (outer,)))
         found = reading(command.words) if self._allowance.reads else None
-        return () if found is not None and self._may(command.words, found) else None
+        if found is None or not self._may(found):
+            return None
+        if command.words[0] == "cd":
+            self._folders |= {absolute(found.paths[0], folder) for folder in self._folders}
+        return ()
 
     def _finds(self, command: SimpleCommand) -> bool:
         """Whether `find` itself only reads, apart from what it runs."""
         rest = without_commands(command.words)
         found = reading(rest)
-        return found is not None and self._may(rest, found)
+        return found is not None and self._may(found)
 
     def _finds_inside(self, words: tuple[str, ...]) -> bool:
         """Whether no file that `find` may give to a command is a link that leads outside."""
+        found = reading(without_commands(words))
+        if found is None:
+            return False
         tests: dict[str, str] = {}
-        if not {"-o", "-or", ",", "("} & set(words) and not follows(words):
+        if not {"-o", "-or", ",", "("} & set(words) and not found.follows:
             tests = {
                 test: value
                 for before, test, value in zip(words, words[1:], words[2:], strict=False)
@@ -260,9 +270,7 @@ class _Judge:
         if tests.get("-type") == "f":
             # No link is a file, unless it is followed.
             return True
-        end = next((at for at, word in enumerate(words) if at and word[:1] in "-(!"), len(words))
-        tops = words[1:end] or (".",)
-        return self._links_stay(tops, tests.get("-name", "*"), follow=follows(words))
+        return self._links_stay(found.tops, tests.get("-name", "*"), follow=found.follows)
 
     def _links_stay(self, paths: tuple[str, ...], names: str = "*", *, follow: bool) -> bool:
         """Whether every link of these names below folders leads to a place that may be read.
@@ -342,7 +350,7 @@ class _Judge:
         spellings = (way(place) for place in places for way in (os.path.normpath, os.path.realpath))
         return all(map(self._allowance.may_write, spellings))
 
-    def _may(self, words: tuple[str, ...], found: Reading) -> bool:
+    def _may(self, found: Reading) -> bool:
         """Whether all that a command reads is inside the workspace, and no rule is against it."""
         workspace = self._allowance.workspace
         if found.is_git:
@@ -350,17 +358,12 @@ class _Judge:
             at_top = self._folders == {workspace or "/"}
             if not at_top or not os.path.exists(os.path.join(workspace or "/", ".git")):
                 return False
-        folders = searched(words, found.paths)
-        paths = (*found.paths, *(folders if found.is_recursive else ()))
+        paths = dict.fromkeys((*found.paths, *(found.tops if found.is_recursive else ())))
         if self._links_change and paths and not found.is_git:
             return False
         if not all(self._is_readable(path, below=found.is_recursive) for path in paths):
             return False
-        if follows(words) and not self._links_stay(folders, follow=True):
-            return False
-        if words[0] == "cd":
-            self._folders |= {absolute(found.paths[0], folder) for folder in self._folders}
-        return True
+        return not found.follows or self._links_stay(found.tops, follow=True)
 
     def _is_readable(self, path: str, *, below: bool) -> bool:
         if path == PIPE:
@@ -381,7 +384,16 @@ class _Judge:
                 return False
             if NAMES in path and not self._names_stay(place):
                 return False
+            if path.startswith(NAMES) and not self._names_are_no_options(folder):
+                return False
         return True
+
+    def _names_are_no_options(self, folder: str) -> bool:
+        """Whether no file here is named like an option, for a wildcard that begins a word."""
+        try:
+            return not self._names_change and not self._look().named(f"{folder}/-{NAMES}")
+        except Unseen:
+            return False
 
     def _names_stay(self, place: str) -> bool:
         """Whether each name that wildcards stand for leads to a place that may be read."""

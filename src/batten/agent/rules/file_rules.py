@@ -9,10 +9,11 @@ from itertools import pairwise
 
 from batten.agent.rules import commands, globs
 from batten.agent.rules.paths import absolute, matches_path
-from batten.agent.rules.reading import Reading, reading
+from batten.agent.rules.reading import reading
+from batten.agent.rules.reading_found import Reading
 from batten.agent.rules.rule import Rule, pattern_of
 from batten.agent.rules.shell import HOLE, NAMES, TILDE, SimpleCommand, name_set
-from batten.agent.rules.tree import Tree, Unseen, follows, searched
+from batten.agent.rules.tree import Tree, Unseen
 
 _WRITERS = name_set(
     "cp mv rm rmdir mkdir touch tee ln install truncate dd sed perl chmod chown chgrp patch "
@@ -122,10 +123,9 @@ class _Places:
             return True
         if found is None:
             return name in _TAKE_FOLDERS and any(map(self._holds, _operands(words)))
-        folders = searched(words, found.paths)
-        if follows(words) and any(map(self._holds, folders)):
+        if found.follows and any(map(self._holds, found.tops)):
             return True
-        return found.is_recursive and any(map(self._is_above, (*found.paths, *folders)))
+        return found.is_recursive and any(map(self._is_above, (*found.paths, *found.tops)))
 
     def _is_about(self, path: str) -> bool:
         """Whether the rule is about a path: as it is written, and where its links lead."""

@@ -1,152 +1,49 @@
-"""Commands that only read: a table of programs, each with what makes it write or run something."""
+"""Commands that only read, and what they read.
+
+A command is one only if each of its words is known to leave it at that: programs, options and
+operands by `programs.py`, scripts by a parser of their language. All others are asked about.
+"""
 
 import re
 from collections.abc import Callable
 
-from msgspec import Struct
+from batten.agent.rules import awk_programs, sed_scripts
+from batten.agent.rules.git_reading import git
+from batten.agent.rules.program_words import Given, Program, Words, given
+from batten.agent.rules.programs import PRINTING, PROGRAMS, VERSIONED
+from batten.agent.rules.reading_found import Reading
+from batten.agent.rules.shell import HOLE, NAMES, PIPE, is_known, name_set
+from batten.agent.rules.variables import is_harmless_variable
 
-from batten.agent.rules.shell import HOLE, NAMES, is_known, name_set
-
-Words = tuple[str, ...]
-
-
-class Reader(Struct, frozen=True):
-    """A program that reads and prints."""
-
-    short: str = ""
-    """Short options that make it write or run something."""
-    long: tuple[str, ...] = ()
-    """Long ones. Programs take them abbreviated too."""
-    values: str = ""
-    """Short options with a value that is no path."""
-    skipped: int = 0
-    """Operands at the beginning that are no paths: a pattern, a filter."""
-    most: int = 99999
-    """Operands it may have; behind them would be a file to write."""
-    has_paths: bool = True
-    """Whether operands are paths."""
-    takes_holes: bool = False
-    """Whether no word can make it do anything but print."""
-    is_recursive: bool = False
-    """Whether it reads below a folder, also files that are not named."""
-
-
-_PLAIN = Reader()
-_PRINTS = Reader(has_paths=False, takes_holes=True)
-_GREP = Reader(values="ABCme", skipped=1)
-_SEARCH = Reader(
-    long=("--pre", "--hostname-bin", "--search-zip"), short="z", values="ABCmegtTj", skipped=1,
-    is_recursive=True,
-)  # fmt: skip
-_SUM = Reader(values="l")
-_JQ = Reader(short="fL", long=("--from-file",), skipped=1)
-
-_READERS: dict[str, Reader] = {
-    **dict.fromkeys(name_set("cat nl tac rev cmp stat realpath readlink"), _PLAIN),
-    **dict.fromkeys(name_set("strings od hexdump column expand unexpand paste"), _PLAIN),
-    **dict.fromkeys(name_set("md5sum sha1sum sha224sum sha256sum sha384sum sha512sum cksum"), _SUM),
-    **dict.fromkeys(name_set("echo true false : pwd basename dirname whoami id"), _PRINTS),
-    **dict.fromkeys(name_set("groups uname uptime nproc seq sleep which type"), _PRINTS),
-    **dict.fromkeys(name_set("exit break continue"), _PRINTS),
-    "head": Reader(values="nc"),
-    "tail": Reader(values="ncs"),
-    "wc": Reader(long=("--files0-from",)),
-    "ls": Reader(values="IwT"),
-    "cut": Reader(values="bcdf"),
-    "tr": Reader(has_paths=False),
-    "fold": Reader(values="w"),
-    "comm": _PLAIN,
-    "diff": Reader(values="UCIWx"),
-    "file": Reader(
-        short="Cmzf", long=("--compile", "--magic-file", "--uncompress", "--files-from")
-    ),
-    "du": Reader(values="dBt", long=("--files0-from",)),
-    "df": Reader(values="Btx"),
-    "hostname": Reader(short="bF", long=("--file", "--boot"), most=0),
-    "xxd": Reader(short="r", values="lsgc", most=1),
-    "base64": Reader(values="w"),
-    "tree": Reader(short="oR", long=("--output",), values="LPI"),
-    "sort": Reader(
-        short="oT",
-        long=("--output", "--compress-program", "--temporary-directory", "--files0-from"),
-        values="ktS",
-    ),
-    "uniq": Reader(values="fsw", most=1),
-    "grep": _GREP,
-    "egrep": _GREP,
-    "fgrep": _GREP,
-    "rg": _SEARCH,
-    "ps": Reader(has_paths=False),
-    "pgrep": Reader(has_paths=False),
-    "free": Reader(has_paths=False),
-    "wait": Reader(short="p", has_paths=False),
-}  # fmt: skip
-_VERSIONED = name_set(
-    "python python3 node npm npx pnpm yarn pip pip3 uv cargo rustc git make gcc g++ clang "
-    "cmake java javac ruby perl php bash rg jq docker kubectl terraform tsc deno bun poetry "
-    "pytest ruff mypy"
+_FIND_FLAGS = name_set(
+    "( ) ! -not -a -and -o -or , -depth -d -daystart -follow -mount -xdev -noleaf -warn -nowarn "
+    "-ignore_readdir_race -noignore_readdir_race -empty -executable -readable -writable -false "
+    "-true -nouser -nogroup -print -print0 -ls -prune -quit"
 )
-_FIND_WRITES = ("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from")
-_SED = re.compile(
-    r"(?:(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)(?:,(?:\d+|\$|/(?:[^/\\\n]|\\.)*/))?)?[pdq=]"
-    r"|s([/|#,])(?:(?!\1)[^\\\n;{}]|\\.)*\1(?:(?!\1)[^\n;{}])*\1[gpI0-9]*"
+_FIND_VALUES = name_set(
+    "-maxdepth -mindepth -regextype -amin -atime -cmin -ctime -mmin -mtime -fstype -gid -group "
+    "-ilname -iname -inum -ipath -iregex -iwholename -links -lname -name -path -perm -regex -size "
+    "-type -uid -used -user -wholename -xtype -printf -context"
 )
-_AWK_RUNS = re.compile(r"system|getline|[|>@]|printf?\s*\(?.*>|ARG[VC]|close|fflush|function")
-_GIT_LONG = (
-    "--output", "--ext-diff", "--textconv", "--filters", "--open-files-in-pager", "--exec-path",
-    "--upload-pack", "--receive-pack", "--no-index", "--git-dir", "--work-tree",
-    "--output-directory", "--batch-command",
-)  # fmt: skip
-_GIT_READS = name_set(
-    "status log diff show blame annotate ls-files ls-tree rev-parse describe shortlog rev-list "
-    "cat-file for-each-ref merge-base name-rev check-ignore check-attr whatchanged "
-    "count-objects grep diff-tree diff-index diff-files show-ref show-branch cherry range-diff "
-    "version"
+_FIND_NEWER = re.compile(r"-(?:samefile|[ac]?newer|newer[aBcm][aBcm])")
+_FIND_NEWER_TIME = re.compile(r"-newer[aBcm]t")
+_COLUMN = r"(?!e?env)[a-z_%]+(?:[:=][0-9]*)?"
+_COLUMNS = f"{_COLUMN}(?:,{_COLUMN})*"
+_PS_MORE = rf"(?: -ww?| --no-headers| --forest| --sort=-?{_COLUMNS})*"
+_PS = (
+    re.compile(r"(?:(?:-?[acfgjlmrSTuvwxX]+|-[Af]+|[0-9,]+)(?: |$))*"),
+    re.compile(rf"-e(?:f[wH]*|F|l|j|lf|o {_COLUMNS}| -o {_COLUMNS})?{_PS_MORE}"),
+    re.compile(rf"(?:-?axo|-Ao|-A -o|-o|-p [0-9,]+ -o) {_COLUMNS}(?: -p [0-9,]+)?{_PS_MORE}"),
+    re.compile(rf"(?:-?[acfjlrSTuvwxX]+|-A|(?:-f )?-p [0-9,]+){_PS_MORE}"),
 )
-_GIT_LISTS: dict[str, frozenset[str]] = {
-    "branch": name_set(
-        "-a -r -v -vv -l --all --remotes --list --show-current --verbose --merged --no-merged"
-    ),
-    "tag": frozenset(["-l", "--list", "-n"]),
-    "remote": frozenset(["-v", "--verbose"]),
-}
-_GIT_SECOND: dict[str, frozenset[str]] = {
-    "stash": frozenset(("list", "show")),
-    "worktree": frozenset(("list",)),
-    "reflog": frozenset(("show",)),
-    "submodule": frozenset(("status",)),
-    "remote": frozenset(("get-url",)),
-    "config": name_set("--get --get-all --get-regexp --list -l get list"),
-    "notes": frozenset(("list", "show")),
-    "bisect": frozenset(("log",)),
-}
-_HARMLESS_VARIABLES = name_set(
-    "CI DEBUG NODE_ENV LANG LANGUAGE TZ TERM COLUMNS LINES NO_COLOR FORCE_COLOR CLICOLOR "
-    "CLICOLOR_FORCE RUST_LOG RUST_BACKTRACE PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE "
-    "PYTHONHASHSEED PYTHONIOENCODING PYTHONUTF8 PYTHONFAULTHANDLER GOOS GOARCH CGO_ENABLED "
-    "APP_ENV RAILS_ENV RACK_ENV ENVIRONMENT VERBOSE LOG_LEVEL DEBIAN_FRONTEND"
+"""`e` shows the environment of processes, and is what `-e` means wherever `ps` does not understand
+all the rest."""
+_JQ_NAMED = {"--arg": "text", "--argjson": "text", "--slurpfile": "path", "--rawfile": "path"}
+_JQ_LOADS = re.compile(
+    r"(?<![.\w])(?:import|include|modulemeta|get_search_list)\b|\$ENV\b|\$__prog"
+    r"|(?<![.\w$\"])env\b|(?<=\")env(?!\")"
 )
-_PAGERS = frozenset(("PAGER", "GIT_PAGER", "MANPAGER"))
-
-
-def is_harmless_variable(name: str, value: str, is_alone: bool = False) -> bool:
-    """Whether a variable changes nothing of what commands run. `is_alone`: of the shell only."""
-    if name in _HARMLESS_VARIABLES or name.startswith("LC_"):
-        return True
-    if name in _PAGERS:
-        return value in ("", "cat")
-    is_own = re.fullmatch(r"(?!npm_)[a-z][a-z0-9_]*", name) is not None
-    return is_alone and is_own and "proxy" not in name
-
-
-class Reading(Struct, frozen=True):
-    """What a command that only reads may read."""
-
-    paths: Words = ()
-    """As they are written."""
-    is_recursive: bool = False
-    is_git: bool = False
-    """It reads a repository, whose configuration may name programs to run."""
+_AWK_VARIABLE = re.compile(r"(?!(?:ARG[CV]|ENVIRON|PROCINFO|BINMODE)=)[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def reading(words: Words) -> Reading | None:
@@ -154,77 +51,45 @@ def reading(words: Words) -> Reading | None:
     if not words or not is_known(words[0]):
         return None
     name, rest = words[0], words[1:]
-    if len(rest) == 1 and rest[0] in ("--version", "-V", "version") and name in _VERSIONED:
+    if len(rest) == 1 and rest[0] in VERSIONED.get(name, ()):
+        return Reading()
+    if name in PRINTING:
         return Reading()
     special = _SPECIAL.get(name)
     if special is not None:
         return special(rest)
-    reader = _READERS.get(name)
-    return None if reader is None else _judged(reader, rest)
-
-
-def _judged(reader: Reader, words: Words) -> Reading | None:
-    if reader.takes_holes:
-        return Reading()
-    paths: list[str] = []
-    operands, at, is_recursive, no_options = 0, 0, reader.is_recursive, False
-    skipped = reader.skipped
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if HOLE in word:
-            return None
-        if word == "--" and not no_options:
-            no_options = True
-        elif word.startswith("-") and word != "-" and not no_options:
-            if not is_known(word) or _is_option_of(reader, word):
-                return None
-            if re.match(r"-[a-zA-Z]*[ef]|--(?:reg|fi)", word):
-                skipped = 0
-            is_recursive = is_recursive or bool(re.match(r"-[a-zA-Z]*[rR]|--(de)?r", word))
-            if not word.startswith("--") and word[-1] in reader.values:
-                at += 1
-            paths += _value_paths(word)
-        else:
-            if word.startswith(NAMES) and (reader.short or reader.long) and not no_options:
-                # A file may be named like an option.
-                return None
-            operands += 1
-            if reader.has_paths and operands > skipped:
-                paths.append(word)
-    if operands > reader.most:
+    program = PROGRAMS.get(name)
+    if program is None:
         return None
-    return Reading(tuple(paths), is_recursive)
+    found = given(program, rest)
+    return None if found is None else _reading(program, found)
 
 
-def _is_option_of(reader: Reader, word: str) -> bool:
-    """Whether an option is one that writes or runs something."""
-    if word.startswith("--"):
-        name = word.partition("=")[0]
-        return any(option.startswith(name) for option in reader.long)
-    return any(letter in reader.short for letter in word[1:])
-
-
-def _value_paths(word: str) -> list[str]:
-    """What may be a path within an option, such as `--file=a`, `-fa` or `-qf/a`."""
-    name, mark, value = word.partition("=")
-    if mark:
-        return [value] if value else []
-    attached = "" if name.startswith("--") else name[2:]
-    found = re.search(r"[/~]|\.\.", name)
-    return [path for path in (attached, name[found.start() :] if found else "") if path]
+def _reading(program: Program, found: Given, files: Words = ()) -> Reading | None:
+    is_limited = program.most <= len(found.operands)
+    skipped = 0 if found.has(program.instead) else program.skipped
+    for at, operand in enumerate(found.operands):
+        is_one = is_known(operand) or operand == PIPE
+        if not is_one and (is_limited or at < skipped):
+            # It may be several words.
+            return None
+        if not re.fullmatch(program.text, operand, re.DOTALL):
+            return None
+    if len(found.operands) > (0 if program.operands == "none" else program.most):
+        return None
+    paths = found.operands[skipped:] if program.operands == "paths" else ()
+    return Reading(
+        (*paths, *found.files, *files),
+        paths or (".",),
+        is_recursive=program.is_recursive or found.has(program.below),
+        follows=program.always_follows or found.has(program.follows),
+    )
 
 
 def _cd(words: Words) -> Reading | None:
     if len(words) != 1 or words[0].startswith("-") or not is_known(words[0]):
         return None
     return Reading((words[0],))
-
-
-def _date(words: Words) -> Reading | None:
-    """What it prints, and no time to set; a format begins with a plus."""
-    reader = Reader(short="sf", long=("--set", "--file"), values="dr", most=0)
-    return _judged(reader, tuple(word for word in words if not word.startswith("+")))
 
 
 def _printf(words: Words) -> Reading | None:
@@ -257,23 +122,45 @@ def _export(words: Words) -> Reading | None:
 
 
 def _find(words: Words) -> Reading | None:
-    if any(HOLE in word or word.startswith((NAMES, *_FIND_WRITES)) for word in words):
+    """Places, and an expression of tests that do nothing."""
+    if any(HOLE in word or word.startswith(NAMES) for word in words):
         return None
-    end = next((at for at, word in enumerate(words) if word[:1] in ("-", "(", "!")), len(words))
-    newer = tuple(words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("-newer"))
-    return Reading((*words[:end], *newer))
+    at, follows = 0, False
+    while at < len(words) and (words[at] in ("-H", "-L", "-P") or words[at][:2] == "-O"):
+        follows = words[at] == "-L" or (follows and words[at] not in ("-H", "-P"))
+        at += 1
+    first = at
+    while at < len(words) and words[at][:1] not in ("-", "(", ")", "!", ","):
+        at += 1
+    places, files = words[first:at], list[str]()
+    while at < len(words):
+        word, value = words[at], words[at + 1 : at + 2]
+        at += 1
+        if word in _FIND_FLAGS:
+            follows = follows or word == "-follow"
+            continue
+        if word in _FIND_VALUES or _FIND_NEWER_TIME.fullmatch(word):
+            pass
+        elif _FIND_NEWER.fullmatch(word):
+            files += value
+        else:
+            return None
+        if not value:
+            return None
+        at += 1
+    return Reading((*places, *files), places or (".",), follows=follows)
 
 
 def _sed(words: Words) -> Reading | None:
-    """Addresses with `p`, `d`, `q`, and plain substitutions."""
-    rest = [word for word in words if word not in ("-n", "-E", "-r", "--quiet", "-e")]
-    scripts = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "-e"] or rest[:1]
-    if not scripts or any(word.startswith(("-", HOLE, NAMES)) or HOLE in word for word in rest):
+    program = PROGRAMS["sed"]
+    found = given(program, words)
+    if found is None:
         return None
-    parts = [part.strip() for script in scripts for part in script.split(";")]
-    if not all(is_known(part) and _SED.fullmatch(part) for part in parts):
+    scripts = [each.value for each in found.options if each.name in ("-e", "--expression")]
+    script = "\n".join(scripts) if scripts else "".join(found.operands[:1])
+    if not is_known(script) or not sed_scripts.only_prints(script):
         return None
-    return Reading(tuple(word for word in rest if word not in scripts))
+    return _reading(program, found)
 
 
 def _awk(words: Words) -> Reading | None:
@@ -282,69 +169,61 @@ def _awk(words: Words) -> Reading | None:
         return None
     at = 0
     while at < len(words) and words[at].startswith("-"):
-        if words[at][:2] not in ("-F", "-v"):
+        option, value = words[at][:2], words[at][2:]
+        at += 1
+        if not value:
+            value = "".join(words[at : at + 1])
+            at += 1
+        is_variable = option == "-v" and _AWK_VARIABLE.fullmatch(value)
+        if not is_known(value) or not (option == "-F" or is_variable):
             return None
-        at += 1 if words[at][2:] else 2
-    rest = words[at:]
-    if not rest or not is_known(rest[0]) or _AWK_RUNS.search(rest[0]):
+    if at >= len(words) or not is_known(words[at]) or not awk_programs.only_prints(words[at]):
         return None
-    if any(word.startswith((NAMES, "-")) for word in rest):
+    files = words[at + 1 :]
+    if any(word.startswith("-") and word != "-" for word in files):
         return None
-    return Reading(rest[1:])
+    return Reading(files)
 
 
 def _jq(words: Words) -> Reading | None:
     """A program that loads a module reads a file that it names in its own language."""
-    if any(re.search(r"import|include", word) for word in words):
+    rest: list[str] = []
+    files: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        kind = _JQ_NAMED.get(word)
+        taken = words[at : at + (3 if kind else 2 if word == "--indent" else 1)]
+        at += len(taken)
+        if word == "--" or (kind and (len(taken) < 3 or not all(map(is_known, taken)))):
+            return None
+        if kind is None:
+            rest += taken
+        elif kind == "path":
+            files.append(taken[2])
+    program = PROGRAMS["jq"]
+    found = given(program, tuple(rest))
+    if found is None or any(_JQ_LOADS.search(each) for each in found.operands[:1]):
         return None
-    return _judged(_JQ, words)
+    return _reading(program, found, tuple(files))
 
 
-def _git(words: Words) -> Reading | None:
-    if not words or any(HOLE in word for word in words):
-        return None
-    name, rest = words[0], words[1:]
-    if any(word.startswith(("-O", NAMES)) for word in rest):
-        return None
-    guarded = Reader(long=_GIT_LONG)
-    if any(word.startswith("-") and _is_option_of(guarded, word) for word in rest if word != "--"):
-        return None
-    if name in _GIT_READS or (
-        name in _GIT_LISTS
-        and all(
-            word in _GIT_LISTS[name] or word.startswith(("--sort=", "--format=", "--contains="))
-            for word in rest
-        )
-    ):
-        lists = True
-    else:
-        lists = bool(rest) and rest[0] in _GIT_SECOND.get(name, frozenset())
-        if name == "config" and lists:
-            lists = not any(word in ("--edit", "-e", "--add", "--unset") for word in rest)
-        if name == "reflog" and not rest:
-            lists = True
-    if not lists:
-        return None
-    paths = tuple(word for word in rest if not word.startswith("-"))
-    values = tuple(path for word in rest if word.startswith("-") for path in _value_paths(word))
-    # `a..b` is a range of commits, `HEAD:a` and `-L1,9:a` name a file of one.
-    shown = tuple(path for path in paths if ".." not in path or ".." in path.split("/"))
-    stored = tuple(
-        word.rpartition(":")[2] for word in rest if ":" in word and not word.startswith("--")
-    )
-    found = (*shown, *values, *filter(None, stored))
-    if name != "grep":
-        return Reading(found, is_git=True)
-    # Without a path behind its pattern it searches all files.
-    has_pattern = any(re.match(r"-[a-zA-Z]*[ef]|--and", word) for word in rest)
-    is_wide = len(paths) <= (0 if has_pattern else 1)
-    return Reading((*found, *((".",) if is_wide else ())), is_recursive=True, is_git=True)
+def _xxd(words: Words) -> Reading | None:
+    plain = ("-ps", "-plain", "-postscript")
+    program = PROGRAMS["xxd"]
+    found = given(program, tuple("-p" if word in plain else word for word in words))
+    return None if found is None else _reading(program, found)
+
+
+def _ps(words: Words) -> Reading | None:
+    is_plain = all(is_known(word) and word and " " not in word for word in words)
+    line = " ".join(words)
+    return Reading() if is_plain and any(form.fullmatch(line) for form in _PS) else None
 
 
 _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
     "cd": _cd,
     "command": _command,
-    "date": _date,
     "printf": _printf,
     "test": _test,
     "[": _test,
@@ -354,7 +233,9 @@ _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
     "sed": _sed,
     "awk": _awk,
     "gawk": _awk,
-    "jq": _jq,
     "mawk": _awk,
-    "git": _git,
+    "jq": _jq,
+    "xxd": _xxd,
+    "ps": _ps,
+    "git": git,
 }

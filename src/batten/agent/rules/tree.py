@@ -17,17 +17,6 @@ MOST = 50_000
 """Entries of folders in one look."""
 LONGEST_S = 0.2
 
-_FOLLOWS = {
-    **dict.fromkeys(("grep", "egrep", "fgrep"), re.compile(r"-[a-zA-Z]*R|--de")),
-    "find": re.compile(r"-L|-follow"),
-    "ls": re.compile(r"-[a-zA-Z]*L|--de"),
-    "du": re.compile(r"-[a-zA-Z]*L|--de"),
-    "tree": re.compile(r"-[a-zA-Z]*l"),
-    "rg": re.compile(r"-[a-zA-Z]*L|--fo"),
-    # The files of a folder are compared, links among them.
-    "diff": re.compile(""),
-}
-"""Programs that read folders, each with the options that make it follow links in them."""
 _MAKERS = name_set(
     "ln link mv tar bsdtar unzip 7z 7za cpio pax rsync patch svn hg mount bindfs unsquashfs"
 )
@@ -36,6 +25,13 @@ _GIT_MAKERS = name_set(
     "read-tree checkout-index cherry-pick revert sparse-checkout bisect"
 )
 _COPIES_LINKS = re.compile(r"-[a-zA-Z]*[adPrRsl]|--(?:arch|no-d|rec|sym|link|pres)")
+
+
+_NAMERS = _MAKERS | name_set(
+    "cp touch tee mkdir install dd split csplit mktemp truncate rename ed ex vim curl wget scp zip "
+    "gzip gunzip bzip2 xz zstd"
+)
+_READ_FROM = ("<", "<<", "<<<", "<&", ">&")
 
 
 class Unseen(Exception):
@@ -113,18 +109,6 @@ class Tree:
                 yield entry
 
 
-def follows(words: tuple[str, ...]) -> bool:
-    """Whether a command reads what is behind links in the folders that it is given."""
-    option = _FOLLOWS.get(words[0])
-    return option is not None and any(map(option.match, words[1:]))
-
-
-def searched(words: tuple[str, ...], paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders that a command reads below, of the paths in its words: this one if none is a word
-    of its own."""
-    return tuple(path for path in paths if path in words) or (".",)
-
-
 def makes_links(command: SimpleCommand) -> bool:
     """Whether a command may make a link that leads elsewhere. Programs that build or run code of a
     project, which may do anything, are not counted."""
@@ -135,3 +119,10 @@ def makes_links(command: SimpleCommand) -> bool:
     if name == "cp":
         return any(map(_COPIES_LINKS.match, command.words[1:]))
     return name in _MAKERS
+
+
+def makes_names(command: SimpleCommand) -> bool:
+    """Whether a command may make a file whose name its words choose, such as one like an option."""
+    name = command.words[0].rpartition("/")[2] if command.words else ""
+    written = (each for each in command.redirects if each.operator not in _READ_FROM)
+    return name in _NAMERS or any(not each.target.startswith("/dev/") for each in written)
