@@ -17,6 +17,8 @@ from tests.runner.remote import RunnerProcess
 from tests.serve.conversing import eventually
 from tests.session.processes import environment, until
 
+pytestmark = pytest.mark.attack
+
 PATIENCE_S = 30
 _ABORTING = (sys.executable, "-c", "import os; os.abort()")
 INITIALIZE: dict[str, object] = {

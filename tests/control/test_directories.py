@@ -12,6 +12,8 @@ from tests.agent.stage import Stage
 
 from .service import BY, Service, serving
 
+pytestmark = pytest.mark.attack
+
 SHELL = {"execution_kind": "shell", "shell_command": "touch made"}
 
 

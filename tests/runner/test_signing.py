@@ -19,6 +19,8 @@ from tests.runner.test_restore import foreign, written
 from .given import Json, Playing, drain, identity, manifest_file
 from .test_drain import ASKED
 
+pytestmark = pytest.mark.attack
+
 ENVIRON = {KEYS[0]: "the key of callers"}
 OTHER = {KEYS[0]: "another key"}
 

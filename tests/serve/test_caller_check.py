@@ -16,6 +16,8 @@ from batten.serve.caller_check import why_refused
 from batten.workspace.sandbox import Mode
 from tests.workspace.keepers import CONFINED, keeper_at, run
 
+pytestmark = pytest.mark.attack
+
 CONNECT = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
 CONFINE = "import ctypes; assert not ctypes.CDLL(None).prctl(38, 1, 0, 0, 0);"
 STAY = "print(flush=True); sys.stdin.read()"

@@ -16,6 +16,8 @@ from tests.service.test_patches import upload
 from tests.tools.test_mcp import SERVERS
 from tests.workspace.keepers import CONFINED
 
+pytestmark = pytest.mark.attack
+
 SERVICE_KEY = "a-key-of-the-service-0123456789"
 SANDBOXED = ("--sandbox", "auto", "--allow-mcp-servers", "sandboxed")
 

@@ -20,6 +20,8 @@ from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
 from tests.models.test_http import certificate
 
+pytestmark = pytest.mark.attack
+
 PUBLIC = "127.0.0.2"
 """Stands for a public address: the tests permit it. All others on this machine are not."""
 PRIVATE = "127.0.0.1"

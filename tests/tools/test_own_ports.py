@@ -16,6 +16,8 @@ from tests.serve.http.wire import toy
 from tests.strangers import AS_ROOT
 from tests.tools.web_server import web_server
 
+pytestmark = pytest.mark.attack
+
 ALL = ("127.0.0.0/8", "::1/128", "localhost", "0.0.0.0/8", "::/96", "loopback")
 
 

@@ -32,6 +32,8 @@ from tests.workspace.keepers import (
     shims,
 )
 
+pytestmark = pytest.mark.attack
+
 confined = pytest.mark.parametrize("mode", CONFINED)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can do this")
 

@@ -18,6 +18,8 @@ from batten.agent.rules.verdict import decide
 from tests.agent.rules.oracle import Oracle, fits
 from tests.agent.rules.tools import shell
 
+pytestmark = pytest.mark.attack
+
 WORDS = ("a", "b", "c", "d", "ls", "git", "rm", "n", "-", " -a", "1", "E", "EOF", "in", "ü", "f")
 OPERATORS = (
     *(";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "<", ">>f", "|&", "!", "#", "\t", "\r"),

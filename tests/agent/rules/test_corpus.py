@@ -10,6 +10,8 @@ from batten.agent.rules.verdict import decide
 from batten.contract.facts.policy import Verdict
 from tests.agent.rules.tools import shell
 
+pytestmark = pytest.mark.attack
+
 CORPUS = Path(__file__).with_name("corpus.txt")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\", "\\x1b": "\x1b", "\\x00": "\0"}
 

@@ -16,6 +16,8 @@ from batten.agent.rules.tree import Tree, Unseen
 from batten.agent.rules.verdict import decide
 from tests.agent.rules.tools import shell
 
+pytestmark = pytest.mark.attack
+
 KEY, SECRET = "the-key-of-the-user", "the-secret-of-the-project"
 
 

@@ -17,6 +17,8 @@ from tests.serve.grpc.test_access import guarded, status_of
 from tests.serve.grpc.test_rejections import send
 from tests.serve.grpc.test_streams import Frames, envelope, proposal, sent
 
+pytestmark = pytest.mark.attack
+
 __all__ = ["guarded"]
 
 

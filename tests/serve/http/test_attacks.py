@@ -15,6 +15,8 @@ from tests.examples import examples
 from tests.serve.http.test_server import program
 from tests.serve.http.wire import PATIENCE_S, Connection, Toy, request, toy
 
+pytestmark = pytest.mark.attack
+
 MIB = 1 << 20
 
 

@@ -21,6 +21,8 @@ from batten.serve.tcp_peers import UNKNOWN, TcpPeers
 from tests.serve.http.wire import Toy, request, toy
 from tests.strangers import AS_ROOT, NOBODY, Told, ask_as
 
+pytestmark = pytest.mark.attack
+
 CONFINED = """
 import ctypes, socket, sys
 assert not ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)

@@ -6,6 +6,8 @@ import pytest
 
 from tests.serve.http.wire import Answer, Toy, request, toy
 
+pytestmark = pytest.mark.attack
+
 CROSS = {"Sec-Fetch-Site": "cross-site"}
 NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 

@@ -10,6 +10,8 @@ import pytest
 from tests.serve.http.test_attacks import rest
 from tests.serve.http.wire import Toy, request
 
+pytestmark = pytest.mark.attack
+
 ROOT = Path(__file__).parents[3]
 NEXT = request("GET", "/toy/page")
 POST = b"POST /toy/any HTTP/1.1\r\nHost: localhost\r\n"
