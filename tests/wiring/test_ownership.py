@@ -1,6 +1,9 @@
 """A home is used only if no other user can write in it, or put another in its place."""
 
+import grp
 import os
+import pwd
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,10 +39,46 @@ def refusal(home: Path) -> str:
     return refused.value.message
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o720, 0o1777, 0o2770])
+@pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777])
 def test_a_home_that_others_can_write_is_refused_with_the_fix(home: Path, mode: int) -> None:
     home.chmod(mode)
     assert f"chmod 700 {home}" in refusal(home)
+
+
+@is_root
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o2770])
+def test_a_home_that_a_group_of_others_can_write_is_refused_with_the_fix(
+    home: Path, mode: int
+) -> None:
+    os.chown(home, -1, STRANGER)
+    home.chmod(mode)
+    assert f"chmod 700 {home}" in refusal(home)
+
+
+def of_a_private_group(home: Path) -> bool:
+    """Whether its group has this user alone: root's, or the one named as the user."""
+    group = home.stat().st_gid
+    return group == 0 or grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_a_home_made_under_the_umask_of_private_groups_is_used(home: Path) -> None:
+    """Systems that give each user a group set the umask 002."""
+    if not of_a_private_group(home):
+        pytest.skip("the group of new files has other users")
+    home.parent.chmod(0o775)
+    home.chmod(0o775)
+    (home / "kept").touch()
+    (home / "kept").chmod(0o664)
+    assert batten_home({"BATTEN_HOME": str(home)}, "/") == str(home)
+
+
+def test_the_fix_works_when_pasted(home: Path) -> None:
+    named = home.parent / "my home; it's $HOME"
+    home.rename(named)
+    named.chmod(0o777)
+    fix = refusal(named).rpartition("safe in ")[2].partition(": ")[2]
+    subprocess.run(["sh", "-c", fix], check=True, timeout=10)
+    assert fault_of(str(named)) is None
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o755])
@@ -49,7 +88,7 @@ def test_a_home_that_others_can_only_read_is_used(home: Path, mode: int) -> None
 
 
 @pytest.mark.parametrize("name", ["journal.db", "journal.db-wal", "seal.key", "token", "keys"])
-@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+@pytest.mark.parametrize("mode", [0o666, 0o622, 0o602])
 def test_a_file_of_the_home_that_others_can_write_is_refused(
     home: Path, name: str, mode: int
 ) -> None:
@@ -71,6 +110,15 @@ def opened(home: Path) -> None:
 
 def given_away(home: Path) -> None:
     os.chown(home.parent, STRANGER, -1)
+
+
+@is_root
+def test_the_fix_takes_no_folder_above_the_home_from_its_user(home: Path) -> None:
+    """As with `sudo`, which may leave the `HOME` of another user."""
+    given_away(home)
+    said = refusal(home)
+    assert "chown" not in said
+    assert f"run as the user {STRANGER}, or set BATTEN_HOME" in said
 
 
 def open_to_a_group(home: Path) -> None:

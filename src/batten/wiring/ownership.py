@@ -9,7 +9,6 @@ import stat
 from batten.contract.errors import CallerError
 
 _MOST_LINKS = 40
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def refuse_shared(home: str) -> None:
@@ -61,18 +60,32 @@ def _fault_of_file(path: str, is_link: bool) -> tuple[str, str] | None:
 
 def _fault(path: str, status: os.stat_result, remedy: str) -> tuple[str, str] | None:
     """`remedy` is a command for an open mode. Those of sockets mean nothing in a closed folder."""
-    if status.st_uid != os.geteuid():
-        return _of_another(path, status.st_uid)
-    if status.st_mode & _OTHERS_WRITE and not stat.S_ISSOCK(status.st_mode):
+    if status.st_uid != (ours := os.geteuid()):
+        what, others = _of_another(path, status.st_uid)
+        return what, f"chown -R {ours} {_quoted(path)}{' as root' if ours else ''}, {others}"
+    if _others_write(status) and not stat.S_ISSOCK(status.st_mode):
         mode = f"{stat.S_IMODE(status.st_mode):o}"
-        return f"other users can write {path} (mode {mode})", f"{remedy} {path}"
+        return f"other users can write {path} (mode {mode})", f"{remedy} {_quoted(path)}"
     return None
 
 
+def _others_write(status: os.stat_result) -> bool:
+    return bool(
+        status.st_mode & stat.S_IWOTH
+        or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid))
+    )
+
+
 def _of_another(path: str, owner: int) -> tuple[str, str]:
-    ours = os.geteuid()
-    remedy = f"chown -R {ours} {path}, run as the user {owner}, or set BATTEN_HOME"
-    return f"{path} belongs to the user {owner}, not to {ours}", remedy
+    remedy = f"run as the user {owner}, or set BATTEN_HOME"
+    return f"{path} belongs to the user {owner}, not to {os.geteuid()}", remedy
+
+
+def _quoted(path: str) -> str:
+    """For a shell."""
+    import shlex  # only for a refusal
+
+    return shlex.quote(path)
 
 
 class _Way:
@@ -120,17 +133,14 @@ def _fault_of_folder(
     """Whether another user may rename, remove or replace an entry of a folder."""
     trusted = (0, os.geteuid())
     if status.st_uid not in trusted and not _is_root_from_outside(status.st_uid):
-        return _of_another(path, status.st_uid)
-    is_open = status.st_mode & stat.S_IWOTH or (
-        status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
-    )
-    if not is_open:
+        return _of_another(path, status.st_uid)  # a folder of theirs is not taken from them
+    if not _others_write(status):
         return None
     if status.st_mode & stat.S_ISVTX and (entry is None or entry.st_uid in trusted):
         return None  # as in /tmp: only its owner may rename it
     mode = f"{stat.S_IMODE(status.st_mode):o}"
     what = f"other users can replace what is in {path} (mode {mode})"
-    return what, f"chmod go-w {path}, or set BATTEN_HOME"
+    return what, f"chmod go-w {_quoted(path)}, or set BATTEN_HOME"
 
 
 def _is_private(group: int) -> bool:

@@ -24,7 +24,7 @@ def typed(error: BaseException, home: str, system_errno: int = 0) -> errors.Batt
         case apsw.FullError():
             return errors.StoreFull(f"no room left for the journal in {home}")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return errors.StoreReadOnly(f"the journal in {home} may not be written: {error}")
+            return _read_only(home, str(error))
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             return errors.StoreBusy(f"other processes held the journal in {home} for too long")
         case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError() | UnicodeDecodeError():
@@ -45,8 +45,13 @@ def _of_system(number: int, home: str, message: str) -> errors.JournalError:
     if number in _FULL or (number not in _READ_ONLY and _has_no_room(home)):
         return errors.StoreFull(f"no room left for the journal in {home}")
     if number in _READ_ONLY or not os.access(home, os.W_OK):
-        return errors.StoreReadOnly(f"the journal in {home} may not be written: {message}")
+        return _read_only(home, message)
     return errors.JournalError(f"the journal in {home} failed: {message}")
+
+
+def _read_only(home: str, message: str) -> errors.StoreReadOnly:
+    why = f"the journal in {home} may not be written: {message}"
+    return errors.StoreReadOnly(f"{why}; BATTEN_HOME names another folder for it")
 
 
 def _has_no_room(home: str) -> bool:
