@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct
 from batten.contract import facts
 from batten.contract.outcomes import Outcome, ending_of
 from batten.models.scenario import Assertion, SeenResult
+from batten.settings.regular import read_regular
 
 LARGEST_FILE = 64 * 1024
 """Bytes of a file whose content is compared."""
@@ -140,8 +141,7 @@ class RecordedResults:
         try:
             status = os.stat(place)
             if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE:
-                with open(place, "rb") as file:
-                    content = file.read(LARGEST_FILE + 1).decode()
+                content = read_regular(place, LARGEST_FILE + 1).decode()
                 return Assertion(id=name, kind="file_contents", path=path, equals=content)
         except (OSError, UnicodeDecodeError):
             pass

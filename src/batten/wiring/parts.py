@@ -12,7 +12,7 @@ from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
 from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
-from batten.agent.rules.rule import Rule, check_tools
+from batten.agent.rules.rule import Rule, check_tools, editable_by
 from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
@@ -113,19 +113,7 @@ class SessionParts:
             self._check_prices(settings)
         protected = (self._home, config)
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
-        # Outside the workspace, git writes these for a commit in a worktree.
-        git_paths = () if self._worktree is None else self._worktree.tree.git_paths
-        policy = Policy(
-            writable=(*directories, *git_paths),
-            hidden=protected,
-            readable=self._readable(),
-            added=found.env,
-            network=spec.network,
-            read_only=spec.read_only,
-            mode=spec.sandbox,
-            limits=_limits(found.sandbox),
-            sockets=found.sandbox.sockets or (),
-        )
+        policy = self._policy(settings, workspace, directories, protected)
         self._keeper = Keeper(workspace, policy, self._environ)
         # Starting the keeper takes longer than opening the session and making the first call. It
         # begins now: commits hold the event loop of a process of our own.
@@ -167,6 +155,29 @@ class SessionParts:
             self._check_tools(settings)
         self._deps = self._with_panels(self._deps, settings)
         return self._deps
+
+    def _policy(
+        self,
+        settings: RunSettings,
+        workspace: str,
+        directories: tuple[str, ...],
+        hidden: tuple[str, ...],
+    ) -> Policy:
+        spec, found = self._spec, self._found
+        # Outside the workspace, git writes these for a commit in a worktree.
+        git_paths = () if self._worktree is None else self._worktree.tree.git_paths
+        return Policy(
+            writable=(*directories, *git_paths),
+            hidden=hidden,
+            readable=self._readable(),
+            editable=editable_by(settings.rules, workspace),
+            added=found.env,
+            network=spec.network,
+            read_only=spec.read_only,
+            mode=spec.sandbox,
+            limits=_limits(found.sandbox),
+            sockets=found.sandbox.sockets or (),
+        )
 
     def _readable(self) -> tuple[str, ...]:
         """What commands must read wherever it is: files of plugins and skills, and the repository

@@ -15,15 +15,8 @@ from contextlib import ExitStack, suppress
 from threading import Event
 
 from batten.contract.errors import CallerError, ProviderError
-from batten.workspace.git import (
-    HARMLESS,
-    Git,
-    Repository,
-    find_git,
-    find_repository,
-    open_git,
-    quiet_environment,
-)
+from batten.workspace.git import HARMLESS, Git, find_git, open_git, quiet_environment
+from batten.workspace.repository import Repository, find_repository
 
 _CHUNK = 1024 * 1024
 _OPENING_S = 10.0

@@ -123,7 +123,8 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
         if layer in _unusable and policy.mode == "auto":
             continue
         try:
-            link = await _launch(layer, _boundary(root, writable, policy, environ), policy, bwrap)
+            within = _boundary(layer, root, writable, policy, environ)
+            link = await _launch(layer, within, policy, bwrap)
         except ProviderError as error:
             _log.debug("layer=%s does not work: %s", layer, error)
             _unusable[layer] = error.message
@@ -138,7 +139,7 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
 
 
 def _boundary(
-    root: str, writable: list[str], policy: Policy, environ: Mapping[str, str]
+    layer: Layer, root: str, writable: list[str], policy: Policy, environ: Mapping[str, str]
 ) -> Boundary:
     if policy.mode == "none":
         return Boundary(root, _package(), environ, writable, Protection())
@@ -147,7 +148,13 @@ def _boundary(
     hidden = dict.fromkeys(policy.hidden)
     for path in policy.hidden:
         hidden |= dict.fromkeys(other_names(os.path.realpath(path)))
-    return Boundary(root, _package(), environ, writable, protection(writable, tuple(hidden)))
+    kept: list[str] = []
+    if layer == "bwrap":
+        from batten.workspace.run_later import found_in
+
+        kept = found_in(writable, policy.editable)
+    protected = protection(writable, tuple(hidden), tuple(kept))
+    return Boundary(root, _package(), environ, writable, protected)
 
 
 async def _launch(

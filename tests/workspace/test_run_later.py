@@ -1,0 +1,143 @@
+"""What other programs execute or believe later: commands read it, or are named."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batten.workspace.run_later import executed_by, found_in
+from batten.workspace.sandbox import Mode
+from tests.strangers import ORDINARY, module_as, readable_python
+from tests.workspace.deferred import ATTEMPTS
+from tests.workspace.keepers import BWRAP, CONFINED, keeper_at, run
+
+pytestmark = pytest.mark.attack
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where an ordinary user can work, and a home in /tmp would hide nothing."""
+    path = Path(tempfile.mkdtemp(prefix="batten-test-", dir="/var/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("user", ["root", "ordinary"])
+@pytest.mark.parametrize("mode", CONFINED)
+def test_no_command_leaves_unnoticed_what_others_execute(
+    place: Path, mode: Mode, user: str
+) -> None:
+    """In bubblewrap nothing that was there changes; each change in Landlock, and what is new in
+    both, is named; and git goes on working.
+    """
+    python, user_id = sys.executable, None
+    if os.geteuid() == 0 and user == "ordinary":
+        if (found := readable_python()) is None:
+            pytest.skip("no interpreter that another user may execute")
+        python, user_id = found, ORDINARY
+        os.chown(place, ORDINARY, ORDINARY)
+    elif os.geteuid() != 0 and user == "root":
+        pytest.skip("we are not root")
+    done = module_as(user_id, python, "tests.workspace.deferred", mode, str(place))
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    assert (told["layer"], told["failed"], told["unnamed"]) == (mode, {}, {})
+    if mode == "bwrap":
+        assert told["changed"] == {}
+    else:
+        assert len(told["changed"]) > len(ATTEMPTS) * 2 // 3
+
+
+def made(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("made\n")
+    return root
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+@pytest.mark.parametrize(
+    ("rule", "opened", "closed"),
+    [
+        (".vscode/**", [".vscode/tasks.json", ".vscode/new"], [".envrc"]),
+        (".vscode/tasks.json", [".vscode/tasks.json"], [".vscode/launch.json"]),
+        ("**/.envrc", [".envrc", "sub/.envrc"], [".vscode/tasks.json"]),
+        ("none/.envrc", [], [".envrc", "sub/.envrc", ".vscode/tasks.json"]),
+    ],
+)
+async def test_a_rule_opens_what_it_names_and_nothing_beside_it(
+    place: Path, mode: Mode, rule: str, opened: list[str], closed: list[str]
+) -> None:
+    made(place, ".vscode/tasks.json", ".vscode/launch.json", ".envrc", "sub/.envrc")
+    async with keeper_at(place, mode, editable=(f"{place}/{rule}",)) as keeper:
+        for name in opened:
+            assert (await run(keeper, f"echo x > {name}.n; mv {name}.n {name}")).exit.success, name
+        for name in closed:
+            assert not (await run(keeper, f"echo x >> {name}")).exit.success, name
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_nothing_is_left_behind_for_what_is_not_there(place: Path, mode: Mode) -> None:
+    async with keeper_at(place, mode) as keeper:
+        assert (await run(keeper, "git init -q --template=")).exit.success
+    before = sorted(place.rglob("*"))
+    async with keeper_at(place, mode) as keeper:
+        assert (await run(keeper, "true")).exit.success
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_what_stands_in_the_place_of_a_file_does_not_weaken_the_sandbox(
+    place: Path, mode: Mode
+) -> None:
+    """A link, a pipe, a loop or a name without its target must not stop bubblewrap's start."""
+    (place / "aside").mkdir()
+    (place / "aside" / "hook").write_text("")
+    os.mkfifo(place / ".envrc")
+    (place / ".git").symlink_to("aside")
+    (place / ".vscode").symlink_to(".vscode")
+    (place / ".idea").symlink_to("/etc")
+    (place / ".zed").symlink_to("missing")
+    made(place, "sub/.git/config", "sub/.git/hooks")
+    (place / ".husky").symlink_to("aside")
+    async with keeper_at(place, mode) as keeper:
+        assert (await keeper.ready()).layer == "bwrap"
+        assert not (await run(keeper, "echo x > aside/new")).exit.success
+        assert (await run(keeper, "echo x > sub/new")).exit.success
+
+
+def test_a_large_workspace_is_looked_at_from_its_top(place: Path) -> None:
+    made(place, *(f"many/{number}" for number in range(2000)), ".envrc", ".git/hooks/x")
+    assert set(found_in([str(place)])) == {f"{place}/.envrc", f"{place}/.git/hooks"}
+    made(place, *(f"{number}" for number in range(2000)))
+    assert set(found_in([str(place)])) == {f"{place}/.envrc", f"{place}/.git/hooks"}
+
+
+def test_a_workspace_in_a_folder_of_an_agent_is_a_workspace(place: Path) -> None:
+    root = made(place / ".claude", "src/main.py", "settings.json").resolve()
+    assert found_in([str(root)]) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "program"),
+    [
+        ("a/.git/hooks/pre-commit", "git"),
+        (".GIT/config", "git"),
+        ("x/.vscode/tasks.json", "the editor"),
+        ("demo.code-workspace", "the editor"),
+        ("crate/.cargo/config.toml", "cargo"),
+        ("crate/cargo/config.toml", ""),
+        (".config/mise/config.toml", "mise"),
+        ("x/.hg/hgrc", "git"),
+        (".github/workflows/ci.yml", ""),
+        ("src/config", ""),
+        (".gitignore", ""),
+    ],
+)
+def test_each_file_has_the_program_that_executes_it(path: str, program: str) -> None:
+    assert executed_by(path) == program
