@@ -293,7 +293,8 @@ class SessionParts:
     async def find_sandbox(self) -> None:
         """Wait until the keeper runs, to describe its sandbox; why commands are refused, if not."""
         try:
-            self._sandbox = to_builtins(await self.keeper.ready())
+            found = await self.keeper.ready()
+            self._sandbox = {"layer": found.layer, "uncovered": list(found.uncovered)}
         except BattenError as error:
             self._sandbox = {"layer": "unavailable", "error": self.deps.redactor.text(str(error))}
 

@@ -187,6 +187,7 @@ async def _launch(
             exposes=exposes,
             holds_batten=is_below(os.path.realpath(_package()), writable),
             holds_system=any(map(holds_system, writable)),
+            read_only=tuple(_named(path, boundary.root) for path in protected.kept),
         )
         if policy.mode != "none" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
@@ -210,6 +211,10 @@ async def _launch(
         os.close(stderr)
         if stderr_write >= 0:
             os.close(stderr_write)
+
+
+def _named(path: str, root: str) -> str:
+    return os.path.relpath(path, root) if is_below(path, [root]) else path
 
 
 def _cache_keeper_code() -> None:
