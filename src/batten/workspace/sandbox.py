@@ -16,9 +16,7 @@ Layer = Literal["bwrap", "landlock", "none"]
 _READING = "reading every file that you can read"
 _LOCKS = "locks on files that you can read"
 _EXPOSED = "Batten's own files, which are in the workspace"
-_RUN_LATER = (
-    "files that other programs execute later, such as .git/hooks (each change is recorded)"
-)
+_RUN_LATER = "files that other programs execute later, such as .git/hooks (each change is recorded)"
 _NEW_RUN_LATER = (
     "files that other programs execute later and that are new, or deep in a large workspace (each"
     " change is recorded)"

@@ -24,7 +24,6 @@ _REASONS: dict[Outcome, str] = {
     "model_error": "api_error",
 }
 _MOST_DENIALS = 1000
-_MOST_RUN_LATER = 200
 """A result lists only the latest ones."""
 
 
@@ -40,7 +39,6 @@ class Ending:
         self._stop_reason: str | None = None
         self._calls: dict[str, Frame] = {}
         self._denials: deque[Frame] = deque(maxlen=_MOST_DENIALS)
-        self._run_later: deque[Frame] = deque(maxlen=_MOST_RUN_LATER)
         self._usage = Usage()
         self._turns = 0
         self._api_ms = 0
@@ -80,8 +78,6 @@ class Ending:
                 nothing: Frame = {"tool_name": claude_name(fact.tool_name), "tool_input": {}}
                 call = self._calls.get(fact.tool_call_id, nothing)
                 self._denials.append({**call, "tool_use_id": fact.tool_call_id})
-            case facts.WorkspaceChangedByCommand():
-                self._note_run_later(fact)
             case facts.AssistantFinalAnswer():
                 self._structured = fact.structured_output
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
@@ -106,8 +102,6 @@ class Ending:
             "modelUsage": self._totals.by_model(),
             "permission_denials": list(self._denials),
         }
-        if self._run_later:
-            frame["executed_later"] = list(self._run_later)
         if self._totals.cost_usd is not None:
             frame["total_cost_usd"] = self._totals.cost_usd
         if outcome == "completed":
@@ -125,13 +119,6 @@ class Ending:
         if outcome in ("cancelled", "interrupted"):
             return "aborted_tools" if self._in_tools else "aborted_streaming"
         return _REASONS.get(outcome)
-
-    def _note_run_later(self, fact: facts.WorkspaceChangedByCommand) -> None:
-        """Files that a command changed and that another program executes."""
-        for file in fact.files:
-            if file.executed_by is not UNSET:
-                named: Frame = {"path": file.path, "change": file.change}
-                self._run_later.append({**named, "executed_by": file.executed_by})
 
     def _complete(self, fact: facts.AssistantMessageComplete) -> None:
         self._turns += 1
