@@ -50,7 +50,6 @@ def test_files_that_commands_changed_are_shown_and_said_not_to_be_reverted(shell
     assert (workspace / "out/new.txt").exists()
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize("mode", CONFINED)
 def test_what_other_programs_execute_is_named_wherever_a_person_looks(
     shell: Shell, mode: Mode
@@ -76,7 +75,6 @@ def test_what_other_programs_execute_is_named_wherever_a_person_looks(
     assert "shared, 2 bytes, with 1 other names that changed too" in diff
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize("mode", [BWRAP])
 def test_commands_write_what_a_rule_names_and_are_told_why_not_the_rest(
     shell: Shell, mode: Mode

@@ -127,13 +127,14 @@ async def main(mode: Mode, root: Path) -> None:
     unnamed: dict[str, str] = {}
     failed: dict[str, str] = {}
     async with keeper_at(root, mode) as keeper:
-        found = await keeper.ready()
+        layer = (await keeper.ready()).layer
 
         async def named(line: str) -> list[str]:
             began = clock_ns()
             await run(keeper, line, env={"GIT_CONFIG_GLOBAL": os.devnull})
-            (changes,) = record.changes_of([Interval(began, clock_ns())]) or ()
-            return [one.path for one in changes.files if one.executed_by or one.other_names]
+            found = record.changes_of([Interval(began, clock_ns())])
+            assert found is not None
+            return [one.path for one in found[0].files if one.executed_by or one.other_names]
 
         for line in GIT:
             done = await run(keeper, line, env={"GIT_CONFIG_GLOBAL": os.devnull})
@@ -154,7 +155,7 @@ async def main(mode: Mode, root: Path) -> None:
                 changed[line] = sorted(differ)
                 if not told:
                     unnamed[line] = f"{sorted(differ)}"
-    told_all = {"changed": changed, "unnamed": unnamed, "failed": failed, "layer": found.layer}
+    told_all = {"changed": changed, "unnamed": unnamed, "failed": failed, "layer": layer}
     sys.stdout.write(json.dumps(told_all))
 
 

@@ -24,8 +24,9 @@ DRIVER = "tests.workspace.escapes.driver"
 
 @pytest.fixture
 def directory() -> Generator[Path, None, None]:
-    """Outside of pytest's own, which other users cannot enter."""
-    path = Path(tempfile.mkdtemp(prefix="batten-escapes-"))
+    """Outside of pytest's own, which other users cannot enter, and of /tmp, which bubblewrap
+    empties."""
+    path = Path(tempfile.mkdtemp(prefix="batten-escapes-", dir="/var/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

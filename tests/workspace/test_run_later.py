@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import string
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from batten.workspace.run_later import executed_by, found_in
+from batten.workspace.run_later import TABLE, executed_by, found_in
 from batten.workspace.sandbox import Mode
+from tests.docs.pages import ROOT
 from tests.strangers import ORDINARY, module_as, readable_python
 from tests.workspace.deferred import ATTEMPTS
 from tests.workspace.keepers import BWRAP, CONFINED, keeper_at, run
@@ -141,3 +143,14 @@ def test_a_workspace_in_a_folder_of_an_agent_is_a_workspace(place: Path) -> None
 )
 def test_each_file_has_the_program_that_executes_it(path: str, program: str) -> None:
     assert executed_by(path) == program
+
+
+def test_the_page_on_security_has_the_table() -> None:
+    rows: dict[str, list[str]] = {}
+    for program, names in TABLE.items():
+        shown = [f"`{name}{program[-1:].strip(string.ascii_letters)}`" for name in names.split()]
+        rows.setdefault(program.rstrip("/"), []).extend(shown)
+    lines = [f"| {program} | {', '.join(names)} |" for program, names in rows.items()]
+    page = (ROOT / "docs" / "security.md").read_text()
+    told = page.partition("<!-- run-later -->\n")[2].partition("<!-- /run-later -->")[0]
+    assert told.splitlines() == ["| by | files |", "|---|---|", *lines]

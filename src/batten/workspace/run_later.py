@@ -14,7 +14,7 @@ from itertools import islice
 from batten.settings.regular import read_regular
 from batten.workspace.programs import is_below
 
-_TABLE: dict[str, str] = {
+TABLE: dict[str, str] = {
     # Everything in a folder of this name.
     "git/": ".git .husky .githooks .lefthook",
     "the editor/": ".vscode .idea .zed .fleet .devcontainer",
@@ -40,12 +40,11 @@ _TABLE: dict[str, str] = {
     "the shell": ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc "
     ".zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .login .inputrc",
 }
-"""By the program that executes or believes them."""
+"""By the program that executes or believes them; with a slash, all that is in such a folder. The
+page on security shows it."""
 
-_FOLDERS = {
-    name: by[:-1] for by, names in _TABLE.items() if by[-1] == "/" for name in names.split()
-}
-_NAMES = {name: by for by, names in _TABLE.items() if by[-1] != "/" for name in names.split()}
+_FOLDERS = {name: by[:-1] for by, names in TABLE.items() if by[-1] == "/" for name in names.split()}
+_NAMES = {name: by for by, names in TABLE.items() if by[-1] != "/" for name in names.split()}
 _BESIDE = {name: by for name, by in _NAMES.items() if "/" in name}
 """Those that count only in a folder of a certain name."""
 _FILES = {name: by for name, by in _NAMES.items() if "/" not in name and "*" not in name}
