@@ -18,6 +18,8 @@ from .escapes.attempt import User
 from .escapes.corpus import ATTEMPTS
 from .escapes.world import SECRET
 
+pytestmark = pytest.mark.attack
+
 REPOSITORY = Path(__file__).parents[2]
 DRIVER = "tests.workspace.escapes.driver"
 

@@ -9,8 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from batten.workspace.changes import ChangeRecord, Interval, clock_ns
+from batten.workspace.root import Root
 from batten.workspace.run_later import TABLE, executed_by, found_in
 from batten.workspace.sandbox import Mode
 from tests.docs.pages import ROOT
@@ -111,6 +114,54 @@ async def test_what_stands_in_the_place_of_a_file_does_not_weaken_the_sandbox(
         assert (await keeper.ready()).layer == "bwrap"
         assert not (await run(keeper, "echo x > aside/new")).exit.success
         assert (await run(keeper, "echo x > sub/new")).exit.success
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_the_git_folder_of_a_worktree_is_read_or_named(place: Path, mode: Mode) -> None:
+    main, tree = place / "main", place / "tree"
+    who = "-c user.name=n -c user.email=e@x"
+    async with keeper_at(place, "none") as keeper:
+        made_it = await run(
+            keeper,
+            f"git init -q main; cd main; git {who} commit -qm 0 --allow-empty; "
+            "git worktree add -q ../tree",
+        )
+    assert made_it.exit.success, made_it.stderr
+    own = main / ".git/worktrees/tree"
+    shared = [str(main / ".git" / name) for name in ("objects", "refs", "logs")]
+    record = ChangeRecord(Root(str(tree)))
+    record.prepare()
+    began = clock_ns()
+    async with keeper_at(tree, mode, writable=(str(own), *shared)) as keeper:
+        line = f"echo x > f; git add f; git {who} commit -qm 1; echo evil > {own}/commondir"
+        done = await run(keeper, line)
+    found = record.changes_of([Interval(began, clock_ns())])
+    assert found is not None
+    named = {one.path for one in found[0].files if one.executed_by}
+    if mode == "bwrap":
+        assert ("Read-only file system" in done.stderr, named) == (True, set())
+        assert (own / "logs/HEAD").read_text().endswith("commit: 1\n")
+    else:
+        assert named == {f"{own}/commondir"}
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_no_name_of_a_folder_keeps_the_sandbox_from_starting(place: Path, mode: Mode) -> None:
+    names = (b"a b", b"a\nb", b"\xff", b"a\\040b", b"--bind", b"[x]*", b"\"q'", "ü".encode())
+    for name in names:
+        folder = os.path.join(os.fsencode(place), name)
+        os.makedirs(folder + b"/.vscode")
+        with open(folder + b"/.envrc", "w"):
+            pass
+    made(place, f"{'deep/' * 100}.envrc", *(f"wide/{number}/.envrc" for number in range(100)))
+    async with keeper_at(place, mode) as keeper:
+        found = await keeper.ready()
+        await run(
+            keeper, 'shopt -s nullglob; for x in */.envrc; do echo x >> "$x"; done 2> /dev/null'
+        )
+    assert found.layer == "bwrap"
+    assert msgspec.json.decode(msgspec.json.encode(found))["read_only"]
+    assert {path.read_text() for path in place.glob("*/.envrc")} == {""}
 
 
 def test_a_large_workspace_is_looked_at_from_its_top(place: Path) -> None:

@@ -17,7 +17,13 @@ from msgspec import Struct
 from batten.contract.facts.workspace import ChangeKind
 from batten.workspace.programs import is_below
 from batten.workspace.root import Root
-from batten.workspace.run_later import executed_by, files_of_git, is_git_folder, may_be_later
+from batten.workspace.run_later import (
+    executed_by,
+    files_of_git,
+    files_of_tree,
+    is_git_folder,
+    may_be_later,
+)
 
 MOST_FILES = 50_000
 LONGEST_S = 2.0
@@ -202,8 +208,10 @@ class ChangeRecord:
         found: list[list[FileChange]],
     ) -> None:
         for path in before.files.keys() - now.files.keys():
+            if path in before.later and os.path.lexists(path):
+                continue  # of a folder of git's that is not this tree's any more
             folder = os.path.dirname(path)
-            while folder not in now.folders and folder not in self._tops:
+            while folder not in now.folders and folder not in (*self._tops, "/"):
                 folder = os.path.dirname(folder)
             removed_ns = now.folders.get(folder, commands[-1].began_ns)
             if not _is_since(removed_ns, commands[0].began_ns):
@@ -237,6 +245,9 @@ class ChangeRecord:
         look = _Look({}, {}, set(), {})
         most = min(QUICK_FILES, self._most_files) if quick else self._most_files
         deadline = time.monotonic() + (_QUICK_S if quick else self._longest_s)
+        for top in self._tops:
+            for path in files_of_tree(top):
+                self._note_of_git(path, look)
         waiting = list(self._tops)
         while waiting:
             self._look_into(waiting.pop(), look, waiting, names_only=names_only)
@@ -291,14 +302,18 @@ class ChangeRecord:
     def _look_into_git(self, folder: str, top: str, look: _Look) -> None:
         """Of git's own files only those that decide what it executes."""
         for path in files_of_git(folder, top):
-            signature = _signature(path)
-            if signature is not None and is_below(path, self._tops):
-                look.files[path] = signature
-                look.later[path] = "git"
-                inner = os.path.dirname(path)
-                if inner not in look.folders:
-                    with suppress(OSError):
-                        look.folders[inner] = os.stat(inner, follow_symlinks=False).st_mtime_ns
+            if is_below(path, self._tops):
+                self._note_of_git(path, look)
+
+    def _note_of_git(self, path: str, look: _Look) -> None:
+        signature = _signature(path)
+        if signature is not None:
+            look.files[path] = signature
+            look.later[path] = "git"
+            inner = os.path.dirname(path)
+            if inner not in look.folders:
+                with suppress(OSError):
+                    look.folders[inner] = os.stat(inner, follow_symlinks=False).st_mtime_ns
 
     def _is_skipped(self, folder: str, found: list[os.DirEntry[str]]) -> bool:
         """A mark that a command adds later hides nothing: the folder is already known."""

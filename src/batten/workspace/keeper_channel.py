@@ -214,7 +214,9 @@ async def _launch(
 
 
 def _named(path: str, root: str) -> str:
-    return os.path.relpath(path, root) if is_below(path, [root]) else path
+    """As it is shown: names need not be text."""
+    shown = os.path.relpath(path, root) if is_below(path, [root]) else path
+    return os.fsencode(shown).decode("utf-8", "replace")
 
 
 def _cache_keeper_code() -> None:

@@ -32,7 +32,7 @@ def _would_wait(directory: ResolvedPath) -> bool:
     """Whether a pipe stands where `rg` looks for what to ignore: it would wait for its writer. One
     in a folder below is ended with the search's time.
     """
-    folder = directory.path
+    folder: str = directory.path
     while True:
         for name in _IGNORE_FILES:
             path = os.path.join(folder, name)

@@ -13,6 +13,7 @@ from itertools import islice
 
 from batten.settings.regular import read_regular
 from batten.workspace.programs import is_below
+from batten.workspace.repository import find_repository
 
 TABLE: dict[str, str] = {
     # Everything in a folder of this name.
@@ -75,8 +76,8 @@ _DEEPEST_MODULE = 3
 _LEFT_OUT = frozenset({"node_modules", "__pycache__", ".venv", "venv"})
 _MOST_ENTRIES = 256
 """Of the walk for what is there: it takes less than a millisecond."""
-_MOST_KEPT = 40
-"""Each is a mount, and so is each folder above it."""
+_MOST_MOUNTS = 48
+"""One for each of them, and one for each folder above."""
 
 
 def executed_by(path: str) -> str:
@@ -131,6 +132,16 @@ def files_of_git(folder: str, top: str) -> Iterator[str]:
         hooks = os.path.join(repository, "hooks")
         names = _listed(hooks)
         yield from (os.path.join(hooks, name) for name in names if not name.endswith(_NOT_EXECUTED))
+
+
+def files_of_tree(top: str) -> Iterator[str]:
+    """What decides it for a linked working tree, whose folder of git's is elsewhere."""
+    try:
+        found = find_repository(top) if os.path.isfile(os.path.join(top, ".git")) else None
+    except OSError:
+        return
+    if found is not None:
+        yield from _beside_hooks(found.own)
 
 
 def _repositories(folder: str) -> Iterator[str]:
@@ -204,9 +215,21 @@ def found_in(tops: Sequence[str], editable: Sequence[str] = ()) -> list[str]:
     if editable:
         kept = [inner for path in kept for inner in _closed(path, editable)]
     # A link that leads nowhere, or to itself, is its own real path.
-    return [each for each in kept if os.path.lexists(each) and not os.path.islink(each)][
-        :_MOST_KEPT
-    ]
+    there = [path for path in kept if os.path.lexists(path) and not os.path.islink(path)]
+    return list(_as_mounts_allow(there, tops))
+
+
+def _as_mounts_allow(paths: list[str], tops: Sequence[str]) -> Iterator[str]:
+    mounts: set[str] = set()
+    for path in paths:
+        needed = {path}
+        folder = os.path.dirname(path)
+        while folder not in tops:
+            needed.add(folder)
+            folder = os.path.dirname(folder)
+        if len(mounts | needed) <= _MOST_MOUNTS:
+            mounts |= needed
+            yield path
 
 
 def _closed(path: str, editable: Sequence[str]) -> list[str]:
