@@ -197,14 +197,14 @@ def _kept(manifest: _Manifest, root: Root) -> SessionFile | None:
 def _read(place: str) -> bytes:
     try:
         content = read_regular(place, LARGEST + 1)
-    except (NotRegular, IsADirectoryError):
+    except NotRegular:
         raise _invalid(place, "it is not a file") from None
     except (OSError, ValueError) as error:
         raise NotFound(
             f"Snapshot manifest cannot be read: {place}: {error}", code="invalid_snapshot_manifest"
         ) from None
     if len(content) > LARGEST:
-        raise _invalid(place, f"it has more than {LARGEST} bytes")
+        raise _invalid(place, f"it has more bytes than allowed; {LARGEST} are the most")
     return content
 
 
