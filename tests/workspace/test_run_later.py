@@ -167,8 +167,12 @@ async def test_no_name_of_a_folder_keeps_the_sandbox_from_starting(place: Path, 
 def test_a_large_workspace_is_looked_at_from_its_top(place: Path) -> None:
     made(place, *(f"many/{number}" for number in range(2000)), ".envrc", ".git/hooks/x")
     assert set(found_in([str(place)])) == {f"{place}/.envrc", f"{place}/.git/hooks"}
-    made(place, *(f"{number}" for number in range(2000)))
-    assert set(found_in([str(place)])) == {f"{place}/.envrc", f"{place}/.git/hooks"}
+    made(place, *(f"{number}" for number in range(2000)), ".cargo/config.toml")
+    made(place / "many", ".envrc")
+    assert set(found_in([str(place), str(place / "many")])) == {
+        *(f"{place}/{name}" for name in (".envrc", ".git/hooks", ".cargo/config.toml")),
+        f"{place}/many/.envrc",
+    }
 
 
 def test_a_workspace_in_a_folder_of_an_agent_is_a_workspace(place: Path) -> None:

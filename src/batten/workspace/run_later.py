@@ -190,9 +190,11 @@ def found_in(tops: Sequence[str], editable: Sequence[str] = ()) -> list[str]:
     waiting = [(top, "") for top in dict.fromkeys(tops)]
     left = _MOST_ENTRIES
     for folder, below in waiting:
+        if left <= 0 and below:
+            break
         try:
             with os.scandir(folder) as entries:
-                inner = list(islice(entries, left + 1))
+                inner = list(islice(entries, max(0, left) + 1))
         except OSError:
             continue
         if len(inner) > left and not below:
@@ -208,8 +210,6 @@ def found_in(tops: Sequence[str], editable: Sequence[str] = ()) -> list[str]:
                 found[entry.path] = None
             elif entry.name not in _LEFT_OUT and entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, f"{below}{entry.name}/"))
-        if left <= 0:
-            break
     real = dict.fromkeys(map(os.path.realpath, found))
     kept = [path for path in real if is_below(path, tops) and path not in tops]
     if editable:
@@ -252,7 +252,7 @@ def escaped(path: str) -> str:
 
 
 def _by_name(folder: str) -> Iterator[str]:
-    for name in (*_FOLDERS, *_FILES):
+    for name in (*_FOLDERS, *_FILES, *_BESIDE):
         for path in _existing(os.path.join(folder, name)):
             yield from _of_repository(path, folder) if name == ".git" else (path,)
 
