@@ -9,8 +9,11 @@ import pytest
 from msgspec import UNSET
 
 from batten.agent.instructions import project_instructions
+from batten.contract.errors import ProviderError
 from batten.runner.git import state_of
 from batten.serve.maestro.greeting import branch_of
+from batten.workspace.clones import clone
+from batten.workspace.repository import find_repository
 from tests.agent.stage import bash, call, say
 from tests.cli.invoking import Shell
 from tests.session.processes import BATTEN, environment
@@ -161,3 +164,18 @@ async def test_what_is_asked_of_a_repository_is_answered(
         found = await state_of(place, os.environ)
         await asyncio.to_thread(lambda: list(project_instructions(place)))
     assert found is UNSET or found.dirty is not None
+
+
+async def test_a_clone_of_what_waits_for_a_writer_ends(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for words in (["init", "-q"], ["commit", "-qm", "one", "--allow-empty"]):
+        who = ["-c", "user.name=n", "-c", "user.email=e@x"]
+        process = await asyncio.create_subprocess_exec("git", *who, *words, cwd=source)
+        assert await process.wait() == 0
+    replace(source / ".git/refs/heads/held", "pipe")
+    found = find_repository(str(source))
+    assert found is not None
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(ProviderError, match="took longer than 1 s"):
+            await clone(found, str(tmp_path / "target"), os.environ, seconds=1)
