@@ -116,6 +116,20 @@ async def test_what_stands_in_the_place_of_a_file_does_not_weaken_the_sandbox(
         assert (await run(keeper, "echo x > sub/new")).exit.success
 
 
+def test_a_workspace_full_of_hooks_hides_no_change(place: Path) -> None:
+    made(place, "sub/file", "hook", ".git/HEAD")
+    (place / ".git/config").write_text("[core]\n\thooksPath = .\n")
+    record = ChangeRecord(Root(str(place)))
+    record.prepare()
+    began = clock_ns()
+    for name in ("sub/file", "hook"):
+        (place / name).write_text("changed")
+    found = record.changes_of([Interval(began, clock_ns())])
+    assert found is not None
+    told = {one.path: one.executed_by for one in found[0].files}
+    assert told == {"sub/file": "", "hook": "git"}
+
+
 @pytest.mark.parametrize("mode", CONFINED)
 async def test_the_git_folder_of_a_worktree_is_read_or_named(place: Path, mode: Mode) -> None:
     main, tree = place / "main", place / "tree"

@@ -125,8 +125,8 @@ def files_of_git(folder: str, top: str) -> Iterator[str]:
     `top` those that its configuration names.
     """
     for named in _configured(os.path.join(folder, "config"), top):
-        names = _listed(named)
-        yield from (os.path.join(named, name) for name in names) if names else (named,)
+        inner = [os.path.join(named, name) for name in _listed(named)]
+        yield from (path for path in inner or [named] if not os.path.isdir(path))
     for repository in _repositories(folder):
         yield from _beside_hooks(repository)
         hooks = os.path.join(repository, "hooks")
