@@ -287,4 +287,4 @@ def _configured(config: str, top: str) -> Iterator[str]:
             if key.lower() == b"fsmonitor":
                 named = named.split(" ")[0]
             folder = os.path.dirname(config) if key.lower() == b"path" else top
-            yield from _existing(os.path.join(folder, named))
+            yield from _existing(os.path.normpath(os.path.join(folder, named)))
