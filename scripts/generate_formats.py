@@ -59,13 +59,11 @@ def split_of(parts: tuple[Part, ...]) -> tuple[str, str, tuple[Part, ...]] | Non
     has no mark near its beginning: it is known by its whole form."""
     before: list[Part] = []
     for place, part in enumerate(parts):
-        if not part.literal:
+        if sum(len(one.literal) or one.most for one in before) > _LONGEST_BEFORE:
+            return None
+        if not part.literal or (before and len(part.literal) < 2 and part.literal not in "|~:"):
             before.append(part)
             continue
-        if sum(one.most for one in before) > _LONGEST_BEFORE:
-            return None
-        if before and len(part.literal) < 2 and part.literal not in "|~":
-            return None
         value = parts[place + 1 :]
         cut = max(map(part.literal.rfind, ANCHORS)) + 1
         if cut == 0 and before:

@@ -33,17 +33,17 @@ _NEXT = (
 )
 """What follows a mark: digits, many letters, or changing case. Few names of ordinary text have
 those, so that no more is looked at."""
-_WORD_NEXT = r"(?:[A-Za-z0-9_+/:-]{12}|[A-Za-z0-9_+/:-]{0,11}\Z)"
+_WORD_NEXT = r"(?:[A-Za-z0-9_+/-]{12}|[A-Za-z0-9_+/-]{0,11}\Z)"
 _SIGNED = r"[=:\"'>`][ \t]{0,4}$"
 """What stands before a token that is known by its whole form or by a word near it. Behind anything
 else it is hidden from its first digit on: a stream need not hold back words."""
 _SIGN_LENGTH = 5
-_RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+/.-"
+_RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+/-"
 _AS_RUN = bytes(b"a"[0] if byte in _RUN_BYTES else b" "[0] for byte in range(256))
 _LEAST_RUN = 13
 _RUN_START = b" " + b"a" * _LEAST_RUN
 _HAS_DIGIT = r"[A-Za-z_+/.:=-]{0,110}+(?:[0-9]|\Z)"
-_RUN_END = r"[A-Za-z0-9_+/.-]{1,12}+\Z"
+_RUN_END = r"(?<![A-Za-z0-9_+/-])[A-Za-z0-9_+/-]{1,12}+\Z"
 _RUN_CLASS = "[A-Za-z0-9_+/=.:-]"
 _LONGEST_RUN = 110
 _SHORTEST_RUN = 14
@@ -75,9 +75,7 @@ class Facts(Struct, frozen=True):
 class _Index(Struct, frozen=True):
     facts: Facts
     endings: frozenset[str]
-    """The last three characters of marks: the cheapest test."""
-    short: frozenset[str]
-    """Marks of two characters, and those of one behind a digit."""
+    """The last three characters of marks, and whole shorter ones: the cheapest test."""
     lengths: tuple[int, ...]
     """Of marks that are no words."""
     words: dict[str, tuple[str, ...]]
@@ -99,13 +97,7 @@ def _index() -> _Index:
         words[word[0]] = (*words.get(word[0], ()), word)
     return _Index(
         facts,
-        frozenset(mark[-3:] for mark in facts.prefixes if len(mark) > 2),
-        frozenset(
-            one
-            for mark in facts.prefixes
-            if len(mark) < 3
-            for one in ([mark] if len(mark) == 2 else [digit + mark for digit in "0123456789"])
-        ),
+        frozenset(mark[-3:] for mark in facts.prefixes),
         tuple(sorted({len(mark) for mark in facts.prefixes})),
         words,
         {
@@ -119,20 +111,27 @@ def _index() -> _Index:
 
 
 def candidates(
-    text: str, start: int, *, at_beginning: bool, guesses: bool
+    text: str, start: int, *, at_beginning: bool, guesses: bool, final: bool
 ) -> Iterator[tuple[int, list[Shape]]]:
     """The places where a token may begin, with the shapes that may be there."""
     index = _index()
-    endings, short = index.endings, index.short
+    endings = index.endings
     for pattern in _anchors(text):
         for found in compiled(pattern).finditer(text, start):
             end = found.end()
-            if text[end - 3 if end > 3 else 0 : end] in endings or text[end - 2 : end] in short:
+            if (
+                text[end - 3 if end > 3 else 0 : end] in endings
+                or text[end - 2 if end > 2 else 0 : end] in endings
+                or text[end - 1] in endings
+            ):
                 shapes = _marked(text, end)
                 if shapes:
                     yield end - 1, shapes
-    yield from _words(text, start)
-    yield from _runs(text, start, at_beginning=at_beginning, guesses=guesses)
+    data = b" " + text.encode("latin-1", "replace").translate(_AS_RUN)
+    # The blank is one place before, so that a place in the data is that of a run in the text.
+    if data.find(_RUN_START) >= 0 or not (final or data.endswith(b" ")):
+        yield from _words(text, start)
+        yield from _runs(text, data, start, at_beginning=at_beginning, guesses=guesses)
 
 
 def _anchors(text: str) -> Iterator[str]:
@@ -145,27 +144,27 @@ def _anchors(text: str) -> Iterator[str]:
 
 
 def _runs(
-    text: str, start: int, *, at_beginning: bool, guesses: bool
+    text: str, data: bytes, start: int, *, at_beginning: bool, guesses: bool
 ) -> Iterator[tuple[int, list[Shape]]]:
-    """Long runs of characters of tokens that have a digit."""
+    """The beginnings of long runs of characters of tokens that have a digit, and of the last run
+    of a text, which may grow."""
     behind_sign = _GUESSED_RUN if guesses else _CERTAIN_RUN
     behind_other = _GUESSED_BLANK if guesses else _CERTAIN_BLANK
-    data = b" " + text.encode("latin-1", "replace").translate(_AS_RUN)
-    # The blank is one place before, so that a place in the data is that of a run in the text.
-    place = data.find(_RUN_START, start)
-    last = compiled(_RUN_END).search(text, max(start, len(text) - _LEAST_RUN + 1))
-    while True:
-        if place < 0:
-            if last is None or (last.start() and data[last.start()] != b" "[0]):
-                return
-            place, last = last.start(), None
+    for place in _places(text, data, start):
         if (place or at_beginning) and compiled(_HAS_DIGIT).match(text, place):
-            earlier = text[max(0, place - _SIGN_LENGTH) : place]
+            earlier = text[place - _SIGN_LENGTH if place > _SIGN_LENGTH else 0 : place]
             is_signed = compiled(_SIGNED).search(earlier) is not None
             yield place, behind_sign if is_signed else behind_other
-        if last is None and place + _LEAST_RUN > len(text):
-            return
-        place = data.find(_RUN_START, place + 1)
+
+
+def _places(text: str, data: bytes, start: int) -> Iterator[int]:
+    place = data.find(_RUN_START, start)
+    while place >= 0:
+        yield place
+        place = data.find(_RUN_START, place + _LEAST_RUN)
+    last = compiled(_RUN_END).search(text, max(start, len(text) - _LEAST_RUN))
+    if last is not None:
+        yield last.start()
 
 
 def _marked(text: str, end: int) -> list[Shape]:

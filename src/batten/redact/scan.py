@@ -103,9 +103,10 @@ class Scanner:
                         for shape in family.shapes:
                             _try_shape(shape, text, place, scan, final=final)
                 found = trigger.search(searched, found.end())
-        for place, shapes in formats.candidates(
-            near, start - base, at_beginning=start == 0, guesses=self._guesses
-        ):
+        found_formats = formats.candidates(
+            near, start - base, at_beginning=start == 0, guesses=self._guesses, final=final
+        )
+        for place, shapes in found_formats:
             for shape in shapes:
                 _try_shape(shape, text, base + place, scan, final=final)
 
