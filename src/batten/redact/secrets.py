@@ -86,8 +86,8 @@ def _of_variable(name: str, value: str) -> Iterator[str]:
     value = value.strip()
     if is_secret_name(name) and not _is_plain(value):
         yield value
-        if name.endswith("KEYS") and "," in value:
-            keys = (part.strip() for part in value.split(","))
+        if name.endswith("S"):
+            keys = compiled(r"[\s,;]+").split(value)
             yield from (key for key in keys if len(key) >= MIN_LENGTH and not _is_plain(key))
 
 
