@@ -7,7 +7,8 @@ import pytest
 
 from batten.redact.names import is_secret_name
 from batten.redact.redactor import Redactor
-from batten.redact.secrets import configured_values, known_values
+from batten.redact.configured import configured_values
+from batten.redact.secrets import known_values
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ _SHORT_MARK = 3
 """Up to this length a mark is a word of its own: no part of a name with hyphens or underscores."""
 _CLEAR_WORDS = ("AKIA", "ASIA", "AIza")
 _LONGEST_BEFORE = 20
+_SHORTEST_PIECE = 12
 _LEAST_LETTERS = 8
 """Different letters of a token that has no digit."""
 _SHORT = 4096
@@ -253,11 +254,11 @@ def _begins(text: str, place: int, mark: str) -> bool:
 def _is_random(head: str, *, may_be_letters: bool) -> bool:
     if is_mixed(head) or (len(head) >= 20 and head[:1].isdigit()):
         return True
-    if len(set(head)) < _LEAST_LETTERS:
+    piece = max(compiled("[A-Za-z]+").findall(head), key=len, default="")
+    if len(piece) < _SHORTEST_PIECE or len(set(piece)) < _LEAST_LETTERS:
         return False
-    if compiled("[a-z].*[A-Z].*[a-z].*[A-Z]|[A-Z].*[a-z].*[A-Z].*[a-z]").search(head):
-        return True
-    return may_be_letters and head[:20].isalpha()
+    changes = compiled("[a-z].*[A-Z].*[a-z].*[A-Z]|[A-Z].*[a-z].*[A-Z].*[a-z]").search(piece)
+    return may_be_letters or changes is not None
 
 
 def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
