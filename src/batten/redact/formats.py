@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from msgspec import Struct, json
+from msgspec import Raw, Struct, json
 
 from batten.redact.shapes import Shape, before, compiled, is_mixed
 
@@ -35,11 +35,12 @@ _NEXT = (
 """What follows a mark: digits, many letters, or changing case. Few names of ordinary text have
 those, so that no more is looked at."""
 _WORD_NEXT = r"(?:[A-Za-z0-9_+/-]{12}|[A-Za-z0-9_+/-]{0,11}\Z)"
+_ALNUM = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-"
 _SIGNED = r"[=:\"'>`][ \t]{0,4}$"
 """What stands before a token that is known by its whole form or by a word near it. Behind anything
 else it is hidden from its first digit on: a stream need not hold back words."""
 _SIGN_LENGTH = 5
-_RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+/-"
+_RUN_BYTES = f"{_ALNUM}+/".encode()
 _AS_RUN = bytes(b"a"[0] if byte in _RUN_BYTES else b" "[0] for byte in range(256))
 _LEAST_RUN = 13
 _RUN_START = b" " + b"a" * _LEAST_RUN
@@ -67,9 +68,11 @@ class Row(Struct, frozen=True, array_like=True):
 
 
 class Facts(Struct, frozen=True):
-    prefixes: dict[str, tuple[Row, ...]]
-    words: dict[str, tuple[Row, ...]]
-    near: dict[str, tuple[str, ...]]
+    """The file. What few texts need is decoded when one needs it."""
+
+    prefixes: dict[str, Raw]
+    words: dict[str, Raw]
+    near: Raw
     runs: tuple[str, ...]
 
 
@@ -77,16 +80,12 @@ class _Index(Struct, frozen=True):
     facts: Facts
     endings: frozenset[str]
     """The last three characters of marks, and whole shorter ones: the cheapest test."""
+    last: dict[str, str]
+    """The characters before the last one of marks, as a class, by the last one."""
     lengths: tuple[int, ...]
     """Of marks that are no words."""
     words: dict[str, tuple[str, ...]]
     """Marks that are words, by their first letter."""
-    capitals: dict[str, str]
-    """The patterns of words that begin with a capital letter or a digit, by that."""
-    small: tuple[str, ...]
-    """The other words."""
-    starts: frozenset[str]
-    """The beginnings of the words that stand near tokens."""
 
 
 @cache
@@ -96,30 +95,38 @@ def _index() -> _Index:
     words: dict[str, tuple[str, ...]] = {}
     for word in facts.words:
         words[word[0]] = (*words.get(word[0], ()), word)
+    last: dict[str, set[str]] = {anchor: set() for anchor in _ANCHORS}
+    for mark in facts.prefixes:
+        last[mark[-1]].update(mark[-2:-1] or _ALNUM)
     return _Index(
         facts,
-        frozenset(mark[-3:] for mark in facts.prefixes),
-        tuple(sorted({len(mark) for mark in facts.prefixes})),
+        frozenset([mark[-3:] for mark in facts.prefixes]),
+        {anchor: re.escape("".join(sorted(those))) for anchor, those in last.items()},
+        tuple(sorted(set(map(len, facts.prefixes)))),
         words,
-        {
-            first: f"{first}(?=(?:{'|'.join(word[1:] for word in those)}){_WORD_NEXT})"
-            for first, those in words.items()
-            if not first.islower()
-        },
-        tuple(word for word in facts.words if word[0].islower()),
-        frozenset(compiled("[a-z]{1,3}").findall(word)[0] for word in facts.near),
     )
+
+
+class _Near(Struct, frozen=True):
+    patterns: dict[str, tuple[str, ...]]
+    starts: frozenset[str]
+    """The beginnings of the words that stand near tokens: the cheapest test."""
+
+
+@cache
+def _near() -> _Near:
+    patterns = json.decode(_index().facts.near, type=dict[str, tuple[str, ...]])
+    first = compiled("[a-z]{1,3}").match
+    return _Near(patterns, frozenset(found[0] for word in patterns if (found := first(word))))
 
 
 def candidates(
     text: str, start: int, *, at_beginning: bool, guesses: bool, final: bool
 ) -> Iterator[tuple[int, list[Shape]]]:
     """The places where a token may begin, with the shapes that may be there."""
-    index = _index()
-    endings = index.endings
     for pattern in _anchors(text):
         for found in compiled(pattern).finditer(text, start):
-            end = found.end()
+            end, endings = found.end(), _index().endings
             if (
                 text[end - 3 if end > 3 else 0 : end] in endings
                 or text[end - 2 if end > 2 else 0 : end] in endings
@@ -141,7 +148,10 @@ def _anchors(text: str) -> Iterator[str]:
     if len(text) <= _SHORT:
         yield f"[{_ANCHORS}](?={_NEXT})"
     else:
-        yield from (f"[{anchor}](?={_NEXT})" for anchor in _ANCHORS if anchor in text)
+        last = _index().last
+        for anchor in _ANCHORS:
+            if anchor in text:
+                yield f"[{anchor}](?<=[{last[anchor]}][{anchor}])(?={_NEXT})"
 
 
 def _runs(
@@ -176,8 +186,9 @@ def _marked(text: str, end: int) -> list[Shape]:
         if length > end:
             break
         mark = text[end - length : end]
-        rows = index.facts.prefixes.get(mark)
-        if rows and (rows[0].before or _begins(text, end - length, mark)):
+        if mark in index.facts.prefixes and (
+            _rows(mark)[0].before or _begins(text, end - length, mark)
+        ):
             found += _shapes_of(mark)
     return found
 
@@ -189,12 +200,13 @@ def _words(text: str, start: int) -> Iterator[tuple[int, list[Shape]]]:
     if len(text) <= _SHORT:
         small: Iterable[str] = index.facts.words
     else:
-        small = index.small
-        for first, pattern in index.capitals.items():
-            if first in text:
-                for found in compiled(pattern).finditer(text, start):
+        small = [word for word in index.facts.words if word[0].islower()]
+        for first, words in index.words.items():
+            if first in text and not first.islower():
+                rests = "|".join(word[1:] for word in words)
+                for found in compiled(f"{first}(?=(?:{rests}){_WORD_NEXT})").finditer(text, start):
                     place = found.start()
-                    for word in index.words[first]:
+                    for word in words:
                         if text.startswith(word, place) and _begins(text, place, word):
                             yield place, _shapes_of(word)
     for word in small:
@@ -207,9 +219,14 @@ def _words(text: str, start: int) -> Iterator[tuple[int, list[Shape]]]:
 
 @cache
 def _shapes_of(mark: str) -> list[Shape]:
+    return [_shape_of(mark, row) for row in _rows(mark)]
+
+
+@cache
+def _rows(mark: str) -> tuple[Row, ...]:
     facts = _index().facts
     rows = facts.prefixes[mark] if mark in facts.prefixes else facts.words[mark]
-    return [_shape_of(mark, row) for row in rows]
+    return json.decode(rows, type=tuple[Row, ...])
 
 
 def _shape_of(mark: str, row: Row) -> Shape:
@@ -266,21 +283,20 @@ def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
         value = opening["first"] + head.rstrip(".:")
         if not _SHORTEST_RUN <= len(value) < _LONGEST_RUN or not compiled("[0-9]").search(value):
             return False
-        index = _index()
         if len(value) >= _SHORTEST_ALONE and any(
-            compiled(one).fullmatch(value) for one in index.facts.runs
+            compiled(one).fullmatch(value) for one in _index().facts.runs
         ):
             return True
         earlier = before(opening).rpartition("\n")[2]
         words = compiled("[A-Z]?[a-z]+|[A-Z]+").findall(earlier)
-        if index.starts.isdisjoint(word[:3].lower() for word in words):
+        if _near().starts.isdisjoint(word[:3].lower() for word in words):
             return False
         folded = earlier.lower()
         if not guesses and compiled(_SECRET_WORDS).search(folded) is None:
             return False
         return any(
             compiled(pattern).fullmatch(value)
-            for word, patterns in index.facts.near.items()
+            for word, patterns in _near().patterns.items()
             if word in folded
             for pattern in patterns
         )

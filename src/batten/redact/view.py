@@ -87,7 +87,7 @@ def _noise(text: str) -> str:
 def finished(text: str) -> str:
     """The text without an end that may belong to what stands between two characters."""
     tail = compiled(_UNFINISHED).search(text, max(0, len(text) - _LONGEST_UNFINISHED))
-    return text if tail is None else text[: tail.start()]
+    return text if tail is None else text[: tail.start()].rstrip("\\")
 
 
 def _even(text: str) -> str:
