@@ -60,7 +60,9 @@ class Part(Struct, frozen=True):
     def characters(self) -> set[str]:
         if self.literal:
             return set(self.literal)
-        return {*_ALPHABETS["hex"], "-"} if self.alphabet == "uuid" else {*_ALPHABETS[self.alphabet]}
+        return (
+            {*_ALPHABETS["hex"], "-"} if self.alphabet == "uuid" else {*_ALPHABETS[self.alphabet]}
+        )
 
 
 class Format(Struct, frozen=True):

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
+from scripts.secret_formats import Format, formats
+
 from tests.redact.planted import HEX, MIXED
 
 PASSWORD = "hunter2-Xk9"
@@ -114,6 +116,42 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ("[default]\naws_secret_access_key = {}", TOKEN + "/" + MIXED[:7]),
 )
 """Texts with a place for the secret, and the secret."""
+
+
+def _token(one: Format) -> str:
+    """A made-up token. It has digits, as nearly all real ones have, if its alphabet has any."""
+    tokens = [one.token(seed) for seed in range(20)]
+    return next((token for token in tokens if re.search("[0-9][^0-9]*[0-9]", token)), tokens[0])
+
+
+FORMATS = tuple((one, _token(one)) for one in formats())
+"""Every format of the list of facts, with a token of exactly its shape, made up when it is read."""
+
+MARKED = tuple(token for one, token in FORMATS if not one.near)
+NEAR = tuple((one.near[0], token) for one, token in FORMATS if one.near)
+"""Tokens without a mark of their own, each with the word that must stand near."""
+
+PLACES = (
+    "it uses {}, I think",
+    "KEY={}\n",
+    "export KEY='{}'",
+    "  key: {}\n",
+    '{{"x": ["{}"]}}',
+    "X-Thing: {}\r\n",
+    "<x>{}</x>",
+    "{}",
+)
+"""Where a token may stand."""
+
+NAMED_PLACES = (
+    "{word}_key = {token}",
+    '{word}_credentials: "{token}"\n',
+    "{WORD}_ID={token}\n",
+    '{{"{word}": "{token}"}}',
+    '{{"{word}Id": {{"value": "{token}"}}}}',
+    "curl -H 'X-{word}: {token}'",
+    "the {word} one is {token}",
+)
 
 KNOWN_SECRET = "/Zq8'k&\"x <Lm>3+é$7"
 """Begins like a path, and has a character of every kind that is quoted somewhere."""

@@ -24,7 +24,17 @@ SPELLINGS = known_values(ENVIRON)
 KNOWN = KnownValues(SPELLINGS)
 REDACTORS = Redactor(KNOWN), Redactor(KNOWN).authored
 
-NOISE = ("\n", "\r\n", "\x1b[0m", "\x1b[1;31m", "\u200b", "\b", "\0", "\x1b]8;;https://a.b\x07", "\ufeff")
+NOISE = (
+    "\n",
+    "\r\n",
+    "\x1b[0m",
+    "\x1b[1;31m",
+    "\u200b",
+    "\b",
+    "\0",
+    "\x1b]8;;https://a.b\x07",
+    "\ufeff",
+)
 
 beginnings = st.sampled_from(SPELLINGS).flatmap(
     lambda value: st.integers(1, len(value)).map(lambda length: value[:length])

@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import pytest
 
+from batten.redact.configured import configured_values
 from batten.redact.names import is_secret_name
 from batten.redact.redactor import Redactor
-from batten.redact.configured import configured_values
 from batten.redact.secrets import known_values
 
 

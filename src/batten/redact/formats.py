@@ -27,18 +27,18 @@ _SHORT = 4096
 _ANCHORS = "-_./=:~|$"
 """The last characters of marks. A mark without one of them is a word."""
 _NEXT = (
-    r"(?:(?=[_+/=-]{0,2}[A-Za-z0-9][A-Za-z0-9_+/=-]{4}[A-Za-z0-9_+/=.:-]{5})"
+    r"(?=[_+/=-]{0,2}[A-Za-z0-9][A-Za-z0-9_+/=-]{4}[A-Za-z0-9_+/=.:-]{5})"
     r"(?:(?=[A-Za-z_+/=.:~-]{0,64}+(?:[0-9]|\Z))|(?=[A-Za-z]{14})"
     r"|(?=[a-z_-]{0,12}+[A-Z]{1,9}+[a-z_-]{1,12}+[A-Z]))"
-    r"|(?=[A-Za-z0-9_+/=.:-]{0,11}+\Z))"
 )
 """What follows a mark: digits, many letters, or changing case. Few names of ordinary text have
 those, so that no more is looked at."""
+_END = r"(?=[A-Za-z0-9_+/=.:-]{0,11}+\Z)"
 _WORD_NEXT = r"(?:[A-Za-z0-9_+/-]{12}|[A-Za-z0-9_+/-]{0,11}\Z)"
 _ALNUM = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-"
 _SIGNED = r"[=:\"'>`][ \t]{0,4}$"
 """What stands before a token that is known by its whole form or by a word near it. Behind anything
-else it is hidden from its first digit on: a stream need not hold back words."""
+else its first letters stay readable: a stream need not hold back every word."""
 _SIGN_LENGTH = 5
 _RUN_BYTES = f"{_ALNUM}+/".encode()
 _AS_RUN = bytes(b"a"[0] if byte in _RUN_BYTES else b" "[0] for byte in range(256))
@@ -124,7 +124,7 @@ def candidates(
     text: str, start: int, *, at_beginning: bool, guesses: bool, final: bool
 ) -> Iterator[tuple[int, list[Shape]]]:
     """The places where a token may begin, with the shapes that may be there."""
-    for pattern in _anchors(text):
+    for pattern in _anchors(text, _NEXT if final else f"(?:{_NEXT}|{_END})"):
         for found in compiled(pattern).finditer(text, start):
             end, endings = found.end(), _index().endings
             if (
@@ -142,16 +142,16 @@ def candidates(
         yield from _runs(text, data, start, at_beginning=at_beginning, guesses=guesses)
 
 
-def _anchors(text: str) -> Iterator[str]:
+def _anchors(text: str, following: str) -> Iterator[str]:
     """Patterns of the ends of marks. A long text is searched for one after another, at memory
     speed; for a short one that would be more patterns to compile than text to search."""
     if len(text) <= _SHORT:
-        yield f"[{_ANCHORS}](?={_NEXT})"
+        yield f"[{_ANCHORS}]{following}"
     else:
         last = _index().last
         for anchor in _ANCHORS:
             if anchor in text:
-                yield f"[{anchor}](?<=[{last[anchor]}][{anchor}])(?={_NEXT})"
+                yield f"[{anchor}](?<=[{last[anchor]}][{anchor}]){following}"
 
 
 def _runs(
@@ -204,7 +204,9 @@ def _words(text: str, start: int) -> Iterator[tuple[int, list[Shape]]]:
         for first, words in index.words.items():
             if first in text and not first.islower():
                 rests = "|".join(word[1:] for word in words)
-                for found in compiled(f"{first}(?=(?:{rests}){_WORD_NEXT})").finditer(text, start):
+                for found in compiled(
+                    f"{first}(?<!{first}{first})(?=(?:{rests}){_WORD_NEXT})"
+                ).finditer(text, start):
                     place = found.start()
                     for word in words:
                         if text.startswith(word, place) and _begins(text, place, word):
@@ -305,7 +307,7 @@ def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
 
 
 _BEHIND_SIGN = r"(?P<first>)", 0
-_BEHIND_BLANK = r"(?P<first>[A-Za-z_+/-]{0,20}+)(?=[0-9])", 21
+_BEHIND_BLANK = r"(?P<first>[A-Za-z_+/-]{0,8}+)(?=[A-Za-z0-9_+/-])", 9
 _GUESSED_RUN = [_run(*_BEHIND_SIGN, guesses=True)]
 _CERTAIN_RUN = [_run(*_BEHIND_SIGN, guesses=False)]
 _GUESSED_BLANK = [_run(*_BEHIND_BLANK, guesses=True)]

@@ -7,8 +7,9 @@ enough covers a sampled word wherever it stands, and the word tells which value 
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
-from batten.redact.view import View, finished, folded, without_noise
+from batten.redact.view import View, finished, without_noise
 
 _START = 6
 """Characters that are compared before a whole beginning is. No value is shorter."""
@@ -38,7 +39,7 @@ class KnownValues:
         self._sorted = sorted(self._values)
         self._longest = len(self._values[-1]) if self._values else 0
         self._starts = _starts(self._values)
-        self._samplers: tuple[_Sampler, ...] | None = None
+        self._samplers: tuple[_Sampler | _Search, ...] | None = None
 
     def search(self, text: str, start: int, *, final: bool) -> tuple[list[tuple[int, int]], int]:
         """The spans of known values that begin at or after `start`, and the earliest place where
@@ -100,7 +101,7 @@ class _Sampler:
     def __init__(self, values: list[str], size: int) -> None:
         """Every value has at least `2 * size - 1` bytes."""
         self._size = size
-        self._format = "Q" if size == 8 else "I"
+        self._format: Literal["Q", "I"] = "Q" if size == 8 else "I"
         self._values = [(value.encode("utf-8", "surrogatepass"), value) for value in values]
         words: dict[int, list[tuple[int, int]]] = {}
         for number, (data, _) in enumerate(self._values):
@@ -122,7 +123,9 @@ class _Sampler:
                     encoded, value = self._values[number]
                     if place >= 0 and data.startswith(encoded, place):
                         yield (
-                            place if is_ascii else len(data[:place].decode("utf-8", "surrogatepass")),
+                            place
+                            if is_ascii
+                            else len(data[:place].decode("utf-8", "surrogatepass")),
                             value,
                         )
 

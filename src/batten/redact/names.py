@@ -49,7 +49,19 @@ _NOT_VALUES = ("TOKENIZER", "TOKENIZERS", "AUTH_SOCK")
 
 _OWNED = (
     *("API", "ACCESS", "AUTH", "REFRESH", "SECRET", "BEARER", "SERVICE", "BOT", "USER", "SESSION"),
-    *("DEPLOY", "ADMIN", "CLIENT", "SERVER", "CI", "ID", "MY", "APP", "WEBHOOK", "PERSONAL", "OAUTH"),
+    *(
+        "DEPLOY",
+        "ADMIN",
+        "CLIENT",
+        "SERVER",
+        "CI",
+        "ID",
+        "MY",
+        "APP",
+        "WEBHOOK",
+        "PERSONAL",
+        "OAUTH",
+    ),
     *("GITHUB", "GITLAB", "SLACK", "NPM", "HF", "DISCORD", "TELEGRAM", "VAULT", "PUSH", "DEVICE"),
     *("LOGIN", "PRIVATE", "SIGNING", "RUNNER", "MASTER", "ROOT", "PROD", "PRODUCTION", "SSO"),
 )

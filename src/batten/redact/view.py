@@ -16,13 +16,17 @@ _INVISIBLE = (
 )
 _NOISE = (
     ("\x1b", r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[()][A-Z0-9])?"),
-    ("1b[", r"\\(?:u00|x)1b\[[0-9;]{0,32}m"),
-    ("033[", r"\\033\[[0-9;]{0,32}m"),
-    ("\\e[", r"\\e\[[0-9;]{0,32}m"),
     ("\b", r"\x08(?:(?<=(?P<struck>[^\x08])\x08)(?P=struck))?|_\x08"),
     ("\0", r"\x00"),
 )
 """What may stand between the characters of a value, by the characters that it has."""
+
+_SPELLED_NOISE = (
+    ("1b[", r"\\(?:u00|x)1b\[[0-9;]{0,32}m"),
+    ("033[", r"\\033\[[0-9;]{0,32}m"),
+    ("\\e[", r"\\e\[[0-9;]{0,32}m"),
+)
+"""Colours as strings spell them."""
 
 _LINE_ENDS = (("\\r\\n", "\n\n\n\n"), ("\\n", "\n\n"), ("\\\n", "\n\n"))
 """Line ends as strings and shells spell them. No place moves."""
@@ -78,7 +82,10 @@ def without_noise(text: str) -> str:
 
 def _noise(text: str) -> str:
     """The pattern of what may be left out of this text."""
-    noise = "|".join(pattern for mark, pattern in _NOISE if mark in text)
+    noise = "|".join([pattern for mark, pattern in _NOISE if mark in text])
+    if "\\" in text:
+        spelled = [pattern for mark, pattern in _SPELLED_NOISE if mark in text]
+        noise = "|".join([noise, *spelled] if noise else spelled)
     if text.isascii():
         return noise
     return f"{noise}|[{_INVISIBLE}]" if noise else f"[{_INVISIBLE}]"
