@@ -6,6 +6,7 @@ Run it when that list is changed: `python -m scripts.generate_formats`.
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.secret_formats import Format, Part, formats
@@ -23,7 +24,7 @@ def written() -> str:
     """The content of the file."""
     prefixes: dict[str, list[list[object]]] = {}
     words: dict[str, list[list[object]]] = {}
-    runs: dict[str, list[list[object]]] = {}
+    runs: set[str] = set()
     near: dict[str, list[str]] = {}
     for one in formats():
         if one.near:
@@ -33,24 +34,29 @@ def written() -> str:
             continue
         split = split_of(one.parts)
         if split is None:
-            runs.setdefault(whole(one), [])
+            runs.add(whole(one))
             continue
         before, prefix, value = split
         row: list[object] = [before, *value_of(value, one)]
         rows = words if prefix[-1].isalnum() else prefixes
         known = rows.setdefault(prefix[-LONGEST_PREFIX:], [])
         known += [row] if row not in known else []
-    sections = {"prefixes": prefixes, "words": words, "near": near, "runs": list(runs)}
-    body = ",\n".join(f"{json.dumps(name)}:{rows_of(rows)}" for name, rows in sections.items())
+    sections = [
+        f'"prefixes":{rows_of(prefixes)}',
+        f'"words":{rows_of(words)}',
+        f'"near":{rows_of(near)}',
+        f'"runs":{rows_of(sorted(runs))}',
+    ]
+    body = ",\n".join(sections)
     return f"{{\n{body}\n}}\n"
 
 
-def rows_of(rows: dict[str, object] | list[str]) -> str:
+def rows_of(rows: Mapping[str, object] | list[str]) -> str:
     def line(value: object) -> str:
         return json.dumps(value, separators=(",", ":"))
 
     if isinstance(rows, list):
-        return "[\n" + ",\n".join(map(line, sorted(rows))) + "\n]"
+        return "[\n" + ",\n".join(map(line, rows)) + "\n]"
     return "{\n" + ",\n".join(f"{line(key)}:{line(rows[key])}" for key in sorted(rows)) + "\n}"
 
 

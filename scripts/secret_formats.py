@@ -1,9 +1,9 @@
-"""Reads `scripts/secret_formats.txt`: the facts about the formats of secrets, and made-up tokens."""
+"""Reads the facts about the formats of secrets in `secret_formats.txt`, and makes up tokens."""
 
 import re
 import string
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 
@@ -123,6 +123,6 @@ def _made_up(part: Part, random: Random) -> str:
     if part.alphabet == "uuid":
         digits = "".join(random.choices(_ALPHABETS["hex"], k=32))
         cuts = (0, 8, 12, 16, 20, 32)
-        return "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
+        return "-".join(digits[a:b] for a, b in pairwise(cuts))
     letters = _ALPHABETS[part.alphabet]
     return "".join(random.choices(letters, k=part.least))

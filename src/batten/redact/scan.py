@@ -106,8 +106,8 @@ class Scanner:
         found_formats = formats.candidates(
             near, start - base, at_beginning=start == 0, guesses=self._guesses, final=final
         )
-        for place, shapes in found_formats:
-            for shape in shapes:
+        for place, possible in found_formats:
+            for shape in possible:
                 _try_shape(shape, text, base + place, scan, final=final)
 
 

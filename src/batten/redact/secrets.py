@@ -88,6 +88,8 @@ def _spellings(value: str) -> set[str]:
         spellings |= _base64(wide) | _base64(swapped)
         spellings |= {hexlify(wide).decode(), hexlify(swapped).decode()}
         if not value.isascii():
+            # The search itself ignores the case of ASCII letters only.
+            spellings |= {value.upper(), value.lower()}
             spellings |= {one.decode("utf-8", "surrogateescape") for one in (wide, swapped)}
     if not _UNRESERVED.issuperset(raw):
         spellings.update(_quoted(raw))
@@ -174,6 +176,7 @@ def _escaped(value: str) -> set[str]:
         once,
         twice,
         ascii_once,
+        compiled(r"[^\x00-\x7f]").sub(_unicode_escape, twice),
         json.encode(ascii_once).decode()[1:-1],
         careful,
         json.encode(careful).decode()[1:-1],

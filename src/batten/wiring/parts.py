@@ -219,16 +219,13 @@ class SessionParts:
         """Literal secrets in the entries of tool servers and hooks."""
         handlers = [handler for hook in self._found.hooks for handler in hook.handlers]
         servers, confined = self._mcp_servers(), self._spec.confined_servers
-        env = self._found.env
-        if not handlers and not servers and not confined and not env:
+        if not handlers and not servers and not confined:
             return set()
         from batten.redact.configured import configured_values
         from batten.wiring.platform_server import without_ids
 
         entries = map(without_ids, servers.values())
-        return configured_values(
-            [{"env": env}, *entries, *map(to_builtins, (*handlers, *confined))]
-        )
+        return configured_values([*entries, *map(to_builtins, (*handlers, *confined))])
 
     def check_rules(self, lent: Iterable[str] = ()) -> None:
         """Raises `CallerError` for a rule about a tool that is neither ours nor `lent`."""
