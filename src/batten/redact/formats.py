@@ -235,6 +235,7 @@ def _shape_of(mark: str, row: Row) -> Shape:
     is_word = mark[-1].isalnum()
     # Letters alone are a token behind such a mark, and a name behind others.
     may_be_letters = mark[-1] == "_" or mark.isupper()
+    needs_digit = len(mark) <= _SHORT_MARK and not may_be_letters
 
     def accept(opening: re.Match[str], head: str, _after: str) -> bool:
         begin = opening.end() - len(mark)
@@ -243,6 +244,8 @@ def _shape_of(mark: str, row: Row) -> Shape:
         matches = compiled(row.pattern).fullmatch if row.ends else compiled(row.pattern).match
         if matches(head) is None:
             return False
+        if needs_digit:
+            return is_mixed(head)
         return _is_random(head, may_be_letters=may_be_letters)
 
     opening = re.escape(mark if is_word else mark[-1])
@@ -267,7 +270,11 @@ def _begins(text: str, place: int, mark: str) -> bool:
     if compiled(_ESCAPE).search(earlier):
         return True
     is_clear = mark[-1] == "_" or mark in _CLEAR_WORDS
-    return is_clear and len(mark) > 2 and compiled("[A-Za-z0-9]{6}$").search(earlier) is not None
+    return (
+        is_clear
+        and len(mark) > _SHORT_MARK
+        and compiled("[A-Za-z0-9]{6}$").search(earlier) is not None
+    )
 
 
 def _is_random(head: str, *, may_be_letters: bool) -> bool:
