@@ -79,7 +79,9 @@ def test_a_value_is_found_whatever_stands_between_its_characters_and_however_it_
     text = f"before {noise.join(pieces)} after"
     for redactor in REDACTORS:
         whole = redactor.text(text)
-        if len(value) >= 12 or noise not in ("\n", "\r\n"):
+        # A backslash before a line end is that of a shell, or one half of an escape.
+        is_cut = any(piece.endswith("\\") for piece in pieces)
+        if not is_cut and (len(value) >= 12 or noise not in ("\n", "\r\n")):
             assert whole == "before <redacted> after"
         stream = StreamRedactor(redactor)
         size = data.draw(st.integers(1, 9))

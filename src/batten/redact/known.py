@@ -58,8 +58,7 @@ class KnownValues:
         # What begins before this tail would be too long.
         tail = text[max(start, len(text) - _longest_span(self._longest)) :]
         begun = self._beginning(tail, len(tail))
-        whole = finished(tail)
-        if len(whole) != len(tail):
+        for whole in finished(tail):
             begun = min(begun, self._beginning(whole, len(tail)))
         return spans, len(text) - len(tail) + begun
 

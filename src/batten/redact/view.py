@@ -91,10 +91,13 @@ def _noise(text: str) -> str:
     return f"{noise}|[{_INVISIBLE}]" if noise else f"[{_INVISIBLE}]"
 
 
-def finished(text: str) -> str:
-    """The text without an end that may belong to what stands between two characters."""
+def finished(text: str) -> set[str]:
+    """The text without ends that may belong to what stands between two characters."""
     tail = compiled(_UNFINISHED).search(text, max(0, len(text) - _LONGEST_UNFINISHED))
-    return text if tail is None else text[: tail.start()].rstrip("\\")
+    if tail is None:
+        return set()
+    ends = {text[: tail.start()], text.rstrip("\r")}
+    return ends | {end.rstrip("\\") for end in ends}
 
 
 def _even(text: str) -> str:
