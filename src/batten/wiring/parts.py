@@ -26,7 +26,6 @@ from batten.models.registry import open_model, split_name
 from batten.redact.identity import recorded_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.redact.secrets import configured_values
 from batten.session.requests import JournalRequests
 from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.folders import config_folder
@@ -232,6 +231,7 @@ class SessionParts:
         servers, confined = self._mcp_servers(), self._spec.confined_servers
         if not handlers and not servers and not confined:
             return set()
+        from batten.redact.configured import configured_values
         from batten.wiring.platform_server import without_ids
 
         entries = map(without_ids, servers.values())
