@@ -14,7 +14,7 @@ JOBS ?= 3
 # Otherwise each worker compiles every test anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check pyright mypy collect bench soak schemas prices clean
+.PHONY: setup demo test check pyright mypy collect bench soak schemas prices formats clean
 
 setup: $(STAMP) $(TYPESCRIPT)
 
@@ -77,6 +77,9 @@ schemas: setup
 
 prices: setup
 	$(BIN)/python -m scripts.generate_prices
+
+formats: setup
+	$(BIN)/python -m scripts.generate_formats
 
 clean:
 	rm -rf $(VENV) $(DEMO) .mypy_cache .ruff_cache .hypothesis

@@ -3301,6 +3301,8 @@ export interface WorkspaceChangedByCommandDataChangedFile {
   path: string;
   change: string;
   size_bytes?: number;
+  executed_by?: string;
+  other_names?: number;
 }
 
 /**
@@ -3310,6 +3312,7 @@ export interface WorkspaceChangedByCommandDataChangedFile {
 export interface WorkspaceChangedByCommandData {
   tool_call_id: string;
   tool_name: string;
+  /** Those that other programs execute come first. */
   files: Array<WorkspaceChangedByCommandDataChangedFile>;
   /** All changed files, also those left out of a long list. */
   file_count: number;

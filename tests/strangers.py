@@ -15,6 +15,7 @@ import pytest
 NOBODY = 65534
 ORDINARY = 54321
 """The id of a user that owns nothing."""
+PATIENCE_S = 1500
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 _ASK = """
@@ -69,6 +70,28 @@ def python_path() -> str:
     repository = Path(__file__).parents[1]
     packages = [one for one in sys.path if one.endswith("site-packages")]
     return ":".join([str(repository), str(repository / "src"), *packages])
+
+
+def module_as(
+    user: int | None, python: str, *words: str, environ: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a module of ours with an interpreter, as this user; None for our own."""
+    return subprocess.run(
+        [python, "-m", *words],
+        env={
+            "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
+            "PYTHONPATH": python_path(),
+            **(environ or {}),
+        },
+        cwd="/",
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 @cache

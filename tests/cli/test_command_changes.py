@@ -3,9 +3,13 @@
 import os
 import subprocess
 
+import pytest
+
+from batten.workspace.sandbox import Mode
 from tests.agent.stage import bash, call, say
 from tests.cli.invoking import Shell
 from tests.session.processes import BATTEN, environment
+from tests.workspace.keepers import BWRAP, CONFINED
 
 ALLOW = ("--permission-mode", "acceptEdits", "--allow", "bash")
 
@@ -44,6 +48,50 @@ def test_files_that_commands_changed_are_shown_and_said_not_to_be_reverted(shell
     ]
     assert (workspace / "kept.txt").read_text() == "before\n"
     assert (workspace / "out/new.txt").exists()
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+def test_what_other_programs_execute_is_named_wherever_a_person_looks(
+    shell: Shell, mode: Mode
+) -> None:
+    workspace = shell.stage.workspace
+    (workspace / "make.sh").write_text(
+        "for n in $(seq 300); do echo x > a$n; done; mkdir .vscode; echo x > .vscode/tasks.json\n"
+        "echo x > shared\n"
+    )
+    (workspace.parent / "second").write_text("")
+    os.link(workspace.parent / "second", workspace / "shared")
+    model = shell.stage.scenario([bash("sh make.sh")], [say("done")])
+    said = shell.print(model, "--sandbox", mode, "--output-format", "stream-json", *ALLOW)
+    assert said.result["executed_later"] == [
+        {"path": ".vscode/tasks.json", "change": "created", "executed_by": "the editor"}
+    ]
+    (run_id,) = shell.run_ids()
+    shown = shell("show", run_id).out.decode()
+    assert "! the editor executes what a command has created: .vscode/tasks.json" in shown
+    assert "! shared changed under 1 other names too (hard links)" in shown
+    diff = shell("diff", run_id).out.decode()
+    assert ".vscode/tasks.json, 2 bytes, which the editor executes (sh make.sh)" in diff
+    assert "shared, 2 bytes, with 1 other names that changed too" in diff
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+def test_commands_write_what_a_rule_names_and_are_told_why_not_the_rest(
+    shell: Shell, mode: Mode
+) -> None:
+    workspace = shell.stage.workspace
+    for name in (".vscode", ".idea"):
+        (workspace / name).mkdir()
+    lines = ["echo x > .vscode/tasks.json", "echo x > .idea/workspace.xml"]
+    for number, line in enumerate(lines):
+        (workspace / f"{number}.sh").write_text(line)
+    model = shell.stage.scenario([bash("sh 0.sh"), bash("sh 1.sh")], [say("done")])
+    rule = ("--allow", "Edit(./.vscode/**)", "--output-format", "stream-json")
+    said = shell.print(model, "--sandbox", mode, *rule, *ALLOW)
+    assert (workspace / ".vscode/tasks.json").exists()
+    assert not (workspace / ".idea/workspace.xml").exists()
+    assert b"lets commands" in said.out
+    assert "executed_later" in said.result
 
 
 def test_a_revert_of_what_only_a_command_changed_says_why_it_is_refused(shell: Shell) -> None:

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
+from batten.workspace.sandbox import Mode
 from tests.agent.stage import call, end, say
+from tests.workspace.keepers import CONFINED
 
 from .invoking import Json, Shell
 
@@ -22,6 +24,34 @@ def test_layer_and_what_it_leaves_open_are_shown(shell: Shell) -> None:
     ]
     shown = msgspec.json.decode(shell("sandbox", where, "--sandbox", "none", "--json").out)
     assert shown == {"layer": "none", "uncovered": GAPS}
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+def test_what_is_closed_here_is_said_in_words(shell: Shell, mode: Mode) -> None:
+    workspace = shell.stage.workspace
+    for name in (".envrc", ".vscode/tasks.json", ".idea/x"):
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).write_text("")
+    rules = {"permissions": {"allow": ["Edit(./.idea/**)"]}, "sandbox": {"sockets": ["/run/one"]}}
+    config = shell.stage.home.parent / "config"
+    (config / "batten").mkdir(parents=True)
+    (config / "batten" / "settings.json").write_bytes(msgspec.json.encode(rules))
+    shell.set(XDG_CONFIG_HOME=str(config))
+    lines = shell("sandbox", str(workspace), "--sandbox", mode).out.decode().splitlines()
+    closed = [line.removeprefix("  closed: ") for line in lines if line.startswith("  closed: ")]
+    assert "the network" in closed
+    assert "Batten's home and your settings of Batten: commands find nothing there" in closed
+    only_read = sorted(line for line in lines if line.startswith("  only read: "))
+    wanted = [
+        "  only read: .envrc (direnv executes it)",
+        "  only read: .vscode (the editor executes it)",
+    ]
+    assert only_read == (wanted if mode == "bwrap" else [])
+    about_sockets = [line for line in closed if "sockets" in line]
+    assert all(line.endswith("but for /run/one") for line in about_sockets)
+    shown = msgspec.json.decode(shell("sandbox", str(workspace), "--json", "--sandbox", mode).out)
+    assert shown["closed"] == closed
+    assert shown.get("read_only", []) == ([".envrc", ".vscode"] if mode == "bwrap" else [])
 
 
 def test_a_workspace_that_does_not_exist_has_no_sandbox(shell: Shell) -> None:

@@ -22,7 +22,7 @@ def full_disk(tmp_path: Path) -> Generator[Path]:
     """A disk that has room for a small home, and a file `fill` to fill it."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small disk is not allowed here")
     try:

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
+from scripts.secret_formats import Format, formats
+
 from tests.redact.planted import HEX, MIXED
 
 PASSWORD = "hunter2-Xk9"
@@ -115,6 +117,42 @@ SHAPES: tuple[tuple[str, str], ...] = (
 )
 """Texts with a place for the secret, and the secret."""
 
+
+def _token(one: Format) -> str:
+    """A made-up token. It has digits, as nearly all real ones have, if its alphabet has any."""
+    tokens = [one.token(seed) for seed in range(20)]
+    return next((token for token in tokens if re.search("[0-9][^0-9]*[0-9]", token)), tokens[0])
+
+
+FORMATS = tuple((one, _token(one)) for one in formats())
+"""Every format of the list of facts, with a token of exactly its shape, made up when it is read."""
+
+MARKED = tuple(token for one, token in FORMATS if not one.near)
+NEAR = tuple((one.near[0], token) for one, token in FORMATS if one.near)
+"""Tokens without a mark of their own, each with the word that must stand near."""
+
+PLACES = (
+    "it uses {}, I think",
+    "KEY={}\n",
+    "export KEY='{}'",
+    "  key: {}\n",
+    '{{"x": ["{}"]}}',
+    "X-Thing: {}\r\n",
+    "<x>{}</x>",
+    "{}",
+)
+"""Where a token may stand."""
+
+NAMED_PLACES = (
+    "{word}_key = {token}",
+    '{word}_credentials: "{token}"\n',
+    "{WORD}_ID={token}\n",
+    '{{"{word}": "{token}"}}',
+    '{{"{word}Id": {{"value": "{token}"}}}}',
+    "curl -H 'X-{word}: {token}'",
+    "the {word} one is {token}",
+)
+
 KNOWN_SECRET = "/Zq8'k&\"x <Lm>3+é$7"
 """Begins like a path, and has a character of every kind that is quoted somewhere."""
 
@@ -127,6 +165,10 @@ def _pairs(text: str, before: str, between: str) -> str:
     return before + between.join(f"{byte:02x}" for byte in text.encode())
 
 
+def _lines(text: str, width: int, end: str) -> str:
+    return end.join(text[place : place + width] for place in range(0, len(text), width))
+
+
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "in a URL": lambda text: quote(text, safe=""),
@@ -135,6 +177,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     ),
     "in a URL, slashes kept": lambda text: quote(text, safe=";/?:@&=+$,#!'()*"),
     "in a URL, as JavaScript does": lambda text: quote(text, safe="!'()*"),
+    "in a URL, as Python does": quote,
     "in a form": quote_plus,
     "in a URL in a URL": lambda text: quote(quote(text, safe=""), safe=""),
     "every byte in a URL": lambda text: _pairs(text, "%", "%"),
@@ -157,10 +200,54 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "JSON": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     "JSON in ASCII": lambda text: json.dumps(text)[1:-1],
     "JSON in JSON": lambda text: json.dumps(json.dumps(text, ensure_ascii=False))[3:-3],
+    "JSON in JSON, not in ASCII": lambda text: json.dumps(
+        json.dumps(text, ensure_ascii=False), ensure_ascii=False
+    )[3:-3],
+    "ASCII JSON in ASCII JSON": lambda text: json.dumps(json.dumps(text))[3:-3],
+    "JSON for pages": lambda text: (
+        json.dumps(text, ensure_ascii=False)[1:-1]
+        .replace("&", "\\u0026")
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+    ),
+    "JSON in JSON in JSON": lambda text: json.dumps(
+        json.dumps(json.dumps(text, ensure_ascii=False), ensure_ascii=False), ensure_ascii=False
+    )[7:-7],
     "HTML": html.escape,
     "XML": lambda text: html.escape(text, quote=False),
     "a quoted word of a shell": lambda text: shlex.quote(text)[1:-1],
     "a Python string": lambda text: repr(text)[1:-1],
     "backwards": lambda text: text[::-1],
+    "a word of a shell, escaped": lambda text: re.sub(
+        r"[ '\"\\|&;()<>!{}*\[\]?^$`,]", r"\\\g<0>", text
+    ),
+    "a quoted word with escapes": lambda text: re.sub(r'["$`\\]', r"\\\g<0>", text),
+    "capital letters": str.upper,
+    "small letters": str.lower,
+    "base64 in capital letters": lambda text: _b64(text).upper(),
+    "UTF-16": lambda text: text.encode("utf-16-le").decode("utf-8", "surrogateescape"),
+    "UTF-16, the other way": lambda text: text.encode("utf-16-be").decode(
+        "utf-8", "surrogateescape"
+    ),
+    "base64 of UTF-16, the other way": lambda text: base64.b64encode(
+        text.encode("utf-16-be")
+    ).decode(),
+    "hexadecimal of UTF-16": lambda text: text.encode("utf-16-le").hex(),
+    "lines of 8": lambda text: _lines(text, 8, "\n"),
+    "lines of 8 with carriage returns": lambda text: _lines(text, 8, "\r\n"),
+    "lines of base64": lambda text: _lines(_b64(text), 9, "\n"),
+    "lines of base64 in JSON": lambda text: _lines(_b64(text), 9, "\\n"),
+    "lines of hexadecimal": lambda text: _lines(text.encode().hex(), 16, "\r\n"),
+    "lines of a shell": lambda text: _lines(_b64(text), 9, "\\\n"),
+    "every letter in colour": lambda text: "".join(f"\x1b[1;31m{one}\x1b[0m" for one in text),
+    "colours of 256": lambda text: f"{text[:4]}\x1b[38;5;208m{text[4:]}",
+    "colours in JSON": lambda text: f"{text[:4]}\\u001b[32m{text[4:]}",
+    "bold by overstriking": lambda text: "".join(f"{one}\b{one}" for one in text),
+    "underlined by overstriking": lambda text: "".join(f"_\b{one}" for one in text),
+    "backspaces": "\b".join,
+    "zero-width spaces": "\u200b".join,
+    "zero-width joiners": "\u200d".join,
+    "soft hyphens": lambda text: f"{text[:5]}\u00ad{text[5:]}",
+    "a byte order mark inside": lambda text: f"{text[:5]}\ufeff{text[5:]}",
 }
 """How programs write a known value."""

@@ -11,8 +11,7 @@ from batten.redact.stream import StreamRedactor
 from tests.redact.corpus import KNOWN_SECRET, SHAPES, SPELLINGS
 
 REDACTOR = Redactor()
-LEAST = 0.95
-MOST_CHANGED = 0.001
+MOST_CHANGED = 0.0001
 
 
 def found(text: str, secret: str, redactor: Redactor) -> bool:
@@ -20,14 +19,12 @@ def found(text: str, secret: str, redactor: Redactor) -> bool:
     return secret not in redacted and secret[-6:] not in redacted and "<redacted>" in redacted
 
 
-def test_nearly_all_shapes_of_the_corpus_are_found() -> None:
-    missed = [t for t, secret in SHAPES if not found(t.format(secret), secret, REDACTOR)]
-    share = 1 - len(missed) / len(SHAPES)
-    assert share > LEAST, f"{share:.3f} of {len(SHAPES)}; missed: {missed}"
+def test_all_shapes_of_the_corpus_are_found() -> None:
+    assert [t for t, secret in SHAPES if not found(t.format(secret), secret, REDACTOR)] == []
 
 
 @pytest.mark.parametrize("name", ["DEPLOY_TOKEN", "db_password"])
-def test_nearly_all_spellings_of_a_known_value_are_found(name: str) -> None:
+def test_all_spellings_of_a_known_value_are_found(name: str) -> None:
     redactor = Redactor.from_environment({name: KNOWN_SECRET})
     missed: list[str] = []
     for spelling, write in SPELLINGS.items():
@@ -36,8 +33,7 @@ def test_nearly_all_spellings_of_a_known_value_are_found(name: str) -> None:
         # Encodings in groups may leave a neighbour's share of the outermost characters.
         if text in shown or len(shown) > len("< <redacted> >") + 16:
             missed.append(spelling)
-    share = 1 - len(missed) / len(SPELLINGS)
-    assert share > LEAST, f"{share:.3f} of {len(SPELLINGS)}; missed: {missed}"
+    assert missed == []
 
 
 @pytest.mark.parametrize(("template", "secret"), SHAPES)
@@ -106,4 +102,4 @@ def test_ordinary_code_is_hardly_changed() -> None:
         if redacted != text:
             changed += redacted.count("<redacted>") - text.count("<redacted>")
     assert lines > 50_000
-    assert changed / lines < MOST_CHANGED, f"{changed} of {lines} lines"
+    assert changed / lines <= MOST_CHANGED, f"{changed} of {lines} lines"

@@ -5,9 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
+from batten.redact.configured import configured_values
 from batten.redact.names import is_secret_name
 from batten.redact.redactor import Redactor
-from batten.redact.secrets import configured_values, known_values
+from batten.redact.secrets import known_values
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,17 @@ from batten.redact.secrets import configured_values, known_values
         "DATABASE_URL",
         "KEY",
         "pwd",
+        "API_TOKENS",
+        "githubTokens",
+        "MY_JWT",
+        "API_BEARER",
+        "SIGNING_SEED",
+        "walletSeed",
+        "ENCRYPTION_SALT",
+        "AUTH_SALT",
+        "SSH_KEYS",
+        "RECOVERY_CODES",
+        "MFA_TOTP",
     ],
 )
 def test_names_that_say_they_hold_a_secret(name: str) -> None:
@@ -61,6 +73,15 @@ def test_names_that_say_they_hold_a_secret(name: str) -> None:
         "DISPATCH",
         "PWD",
         "SSH_AUTH_SOCK",
+        "input_tokens",
+        "API_MAX_TOKENS",
+        "JWT_ISSUER",
+        "RANDOM_SEED",
+        "seed",
+        "BASALT",
+        "env_keys",
+        "status_code",
+        "session_id",
     ],
 )
 def test_names_that_do_not(name: str) -> None:
@@ -183,3 +204,58 @@ def test_literals_in_the_entries_of_servers_and_hooks_are_known() -> None:
 def test_each_key_of_a_list_counts() -> None:
     values = known_values({"AUTH_API_KEYS": "first-key-0123456789, second-key-9876543210"})
     assert {"first-key-0123456789", "second-key-9876543210"} <= set(values)
+
+
+def test_each_value_of_a_list_counts_whatever_it_lists() -> None:
+    values = known_values({"API_TOKENS": "first-0123456789 second-9876543210;third-555"})
+    assert {"first-0123456789", "second-9876543210", "third-555"} <= set(values)
+
+
+def test_literals_that_look_like_no_words_are_known_whatever_their_names() -> None:
+    entries = [
+        {"command": "server", "env": {"MOOD": "s3kr1t-literal-0042", "COLOUR": "Summer2024!"}},
+        {"command": "server", "args": ["--seeded=zq81kfm29xw", "QwErTyUiOpAsDfGh", "a/b9x7c5v3"]},
+        {"command": "curl -H 'Authorization: Bearer onlywords' --token otherwords; true"},
+        {"command": "bash -c 'curl -H \"X-Mine: kq93jf72ls\" -u ann:swordfish https://a.org'"},
+        {
+            "command": "curl",
+            "args": ["--header", "Authorization: token wordsagain", "-HX-Key:mywords"],
+        },
+        {
+            "url": "https://a.org/mcp?mood=s3kr1t-literal-0043",
+            "headers": {"X-B": "w0rd-4-w4rd-x9y8z"},
+        },
+    ]
+    assert configured_values(entries) >= {
+        *("s3kr1t-literal-0042", "Summer2024!", "zq81kfm29xw", "QwErTyUiOpAsDfGh", "a/b9x7c5v3"),
+        *("onlywords", "otherwords", "kq93jf72ls", "swordfish", "wordsagain", "mywords"),
+        *("s3kr1t-literal-0043", "w0rd-4-w4rd-x9y8z"),
+    }
+
+
+def test_ordinary_literals_of_servers_and_hooks_are_not_known() -> None:
+    env = {
+        "A": "true",
+        "B": "1",
+        "C": "us-east-1",
+        "D": "claude-sonnet-4-5-20250929",
+        "E": "/opt/node-v20.1/x9y8z7q",
+        "F": "1.2.3-beta4",
+        "G": "2026-01-01",
+        "H": "8080",
+        "I": "db-1.c9akciq32.eu-west-1.rds.amazonaws.com:5432",
+        "J": "production",
+        "K": "~/x9y8z7q",
+        "L": "https://example.org/a/b1",
+        "M": "-Xmx512m -Dfoo=1",
+        "N": "utf-8",
+        "O": "${TOKEN}",
+        "P": "python3.11",
+        "Q": "ann@example.org",
+        "R": "@scope/server@1.2.3",
+        "S": "info",
+    }
+    line = (
+        "npx -y @modelcontextprotocol/server-github@2025.4.8 --port 8080 --level debug2 | head -5"
+    )
+    assert configured_values([{"command": line, "env": env}]) == set()

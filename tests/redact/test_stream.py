@@ -57,7 +57,7 @@ def test_bytes_cut_inside_characters_give_what_the_whole_gives(
 
 def test_ordinary_text_passes_straight_through() -> None:
     stream = StreamRedactor(REDACTOR)
-    deltas = ["The fix", " is in", " `parser.py`:", " the loop", " ended one", " too early."]
+    deltas = ["The fix", " is in", " `parser.py`:", " the list", " ended one", " too early."]
     assert [stream.feed(delta) for delta in deltas] == deltas
 
 

@@ -15,7 +15,7 @@ def small_home(tmp_path: Path) -> Iterator[Path]:
     """A directory whose `home` is on a file system of its own."""
     home = tmp_path / "home"
     home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(home)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=12m,mode=700", "tmpfs", str(home)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system is not allowed here")
     try:

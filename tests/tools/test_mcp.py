@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import pytest
 
 from batten.contract.errors import CallerError
+from batten.redact.configured import configured_values
 from batten.redact.redactor import Redactor
-from batten.redact.secrets import configured_values
 from batten.tools.contract import ToolOutput
 from batten.tools.mcp import MOST_TOOLS, McpServers, tool_name
 from batten.tools.mcp_config import read_config

@@ -393,14 +393,27 @@ async def test_no_process_of_the_namespace_is_without_the_filter(
         "for name in filter(str.isdigit, os.listdir('/proc')):\n"
         "    status = open(f'/proc/{name}/status').read().splitlines()\n"
         "    print(name, *(line for line in status if line.startswith('Seccomp:')))\n"
-        "print(ctypes.CDLL(None).ptrace(16, 1, None, None))\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "held = ctypes.create_string_buffer(b'AAAAAAAA')\n"
+        "ours = (ctypes.c_void_p * 2)(ctypes.addressof(held), 8)\n"
+        "theirs = (ctypes.c_void_p * 2)(0x400000, 8)\n"
+        "calls = (libc.process_vm_writev, libc.process_vm_readv)\n"
+        "one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)\n"
+        "done = [call(1, ours, one, theirs, one, none) for call in calls]\n"
+        "refused = {ctypes.get_errno()}\n"
+        "for name in ('mem', 'environ', 'maps'):\n"
+        "    try: done.append(len(open(f'/proc/1/{name}', 'rb').read(1)))\n"
+        "    except OSError as error: refused.add(error.errno)\n"
+        "print(libc.ptrace(16, 1, None, None), libc.ptrace(0x4206, 1, None, None), done)\n"
+        "assert refused <= {1, 13}, refused\n"
     )
     async with keeper_at(tmp_path, mode) as keeper:
         result = await run(keeper, ["python3", "-c", script])
     *processes, traced = result.stdout.splitlines()
     assert processes[0] == "1 Seccomp:\t2", result.stderr
     assert {line.split("\t")[1] for line in processes} == {"2"}
-    assert traced == "-1"
+    assert traced == "-1 -1 [-1, -1]", result.stderr
+    assert result.exit.success, result.stderr
 
 
 @pytest.mark.parametrize("mode", EVERY_LAYER)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from batten.workspace.sandbox import Mode
-from tests.strangers import ORDINARY, python_path, readable_python
+from tests.strangers import ORDINARY, module_as, readable_python
 from tests.workspace.keepers import CONFINED
 
 from .escapes.attempt import User
@@ -22,33 +21,14 @@ from .escapes.world import SECRET
 pytestmark = pytest.mark.attack
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 1500
 DRIVER = "tests.workspace.escapes.driver"
-
-
-def run(python: str, user_id: int | None, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [python, *words],
-        env={
-            "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
-            "PYTHONPATH": python_path(),
-            "SOME_TOKEN": SECRET,
-        },
-        cwd="/",
-        user=user_id,
-        group=user_id,
-        extra_groups=None if user_id is None else [],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 @pytest.fixture
 def directory() -> Generator[Path, None, None]:
-    """Outside of pytest's own, which other users cannot enter."""
-    path = Path(tempfile.mkdtemp(prefix="batten-escapes-"))
+    """Outside of pytest's own, which other users cannot enter, and of /tmp, which bubblewrap
+    empties."""
+    path = Path(tempfile.mkdtemp(prefix="batten-escapes-", dir="/var/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
@@ -63,7 +43,8 @@ def escapes(mode: Mode, user: User, directory: Path) -> dict[str, str]:
         os.chown(directory, ORDINARY, ORDINARY)
     elif os.geteuid() != 0 and user == "root":
         pytest.skip("we are not root")
-    done = run(python, user_id, "-m", DRIVER, mode, user, str(directory))
+    words = (DRIVER, mode, user, str(directory))
+    done = module_as(user_id, python, *words, environ={"SOME_TOKEN": SECRET})
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     told = [json.loads(line) for line in done.stdout.splitlines()]
     return {one["name"]: one["how"] for one in told}

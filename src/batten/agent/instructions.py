@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from batten.settings.regular import read_regular
 from batten.tools.memory import memory_path
 
 _NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -92,11 +93,7 @@ def _from_repository(workspace: str) -> list[str]:
 
 def _read(path: str) -> str:
     try:
-        # Checked before opening: opening a pipe would wait for its writer.
-        if not os.path.isfile(path):
-            return ""
-        with open(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = read_regular(path, _MOST_BYTES + 1)
     except OSError:
         return ""
     if len(data) <= _MOST_BYTES:

@@ -13,7 +13,7 @@ from batten.cli.prompt import LARGEST, TooLarge
 from batten.contract.conversation import File, Image
 from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.contract.marks import one_line
-from batten.serve.attached_files import READ_AS_TEXT, read_regular
+from batten.serve.attached_files import READ_AS_TEXT, read_attached
 from batten.serve.output import warn
 from batten.tools.reading import image_type
 
@@ -61,7 +61,7 @@ def load(paths: Sequence[str], room: int) -> Attached:
 
 def _read(path: str) -> bytes:
     try:
-        return read_regular(os.path.abspath(path), LARGEST)
+        return read_attached(os.path.abspath(path), LARGEST)
     except BattenError as error:
         kind = TooLarge if error.code == "too_large" else NotFound
         raise kind(f"--attach {path}: {error}") from error

@@ -177,7 +177,10 @@ def command_lines(record: CommandRecord) -> Iterator[str]:
     for change in record.files:
         size = "" if change.size_bytes is None else f", {change.size_bytes} bytes"
         command = shortened(crowded(change.command), _LONGEST_COMMAND)
-        yield f"{change.change} by a command: {one_line(change.path)}{size} ({command})"
+        noted = f", which {change.executed_by} executes" if change.executed_by else ""
+        if change.other_names:
+            noted += f", with {change.other_names} other names that changed too"
+        yield f"{change.change} by a command: {one_line(change.path)}{size}{noted} ({command})"
     if record.unlisted:
         yield f"changed by commands: {record.unlisted} more files, which were counted only"
     for reason in record.incomplete:

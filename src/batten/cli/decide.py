@@ -26,6 +26,7 @@ from batten.journal.contract import Journal, Stored
 from batten.serve.output import put, warn
 from batten.serve.terminal.printers import printer_for
 from batten.serve.terminal.transcript import Transcript
+from batten.settings.regular import read_regular
 from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
@@ -205,8 +206,8 @@ def _connected(options: Namespace, agents: set[str]) -> tuple[str, ...]:
 
 def _roles(path: str) -> dict[str, _Role]:
     try:
-        with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(), type=dict[str, str | _Role])
+        body = read_regular(path, _LARGEST_ABOUT, pipes=True)
+        found = msgspec.json.decode(body, type=dict[str, str | _Role])
     except OSError as error:
         raise CallerError(
             f"--roles: cannot read {path}: {error.strerror}", code="config"
@@ -221,8 +222,7 @@ def _about(path: str) -> str:
         if path == "-":
             data = sys.stdin.buffer.read(_LARGEST_ABOUT + 1)
         else:
-            with open(path, "rb") as file:
-                data = file.read(_LARGEST_ABOUT + 1)
+            data = read_regular(path, _LARGEST_ABOUT + 1, pipes=True)
     except OSError as error:
         raise CallerError(
             f"--about: cannot read {path}: {error.strerror}", code="config"

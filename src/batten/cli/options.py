@@ -11,6 +11,7 @@ from batten.cli.arguments import named_tools
 from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import warn
+from batten.settings.regular import read_regular
 from batten.wiring.spec import Part, SessionSpec
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from batten.settings.contract import Settings
 
 _PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
+_LARGEST_INPUT = 16 * 1024 * 1024
 
 
 def spec_of(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
@@ -122,8 +124,7 @@ def _json_or_file(text: str, what: str) -> Any:
     else:
         source = text
         try:
-            with open(text, "rb") as file:
-                data = file.read()
+            data = _bytes_of(text, what)
         except OSError as error:
             raise CallerError(f"{what}: cannot read {text}: {error.strerror}") from error
     try:
@@ -165,10 +166,16 @@ def appended_system(options: Namespace) -> str | None:
     return appended
 
 
+def _bytes_of(path: str, what: str) -> bytes:
+    data = read_regular(path, _LARGEST_INPUT + 1, pipes=True)
+    if len(data) > _LARGEST_INPUT:
+        raise UsageError(f"{what}: {path} has more than {_LARGEST_INPUT} bytes")
+    return data
+
+
 def _text_of(path: str, what: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        return _bytes_of(path, what).decode()
     except OSError as error:
         raise UsageError(f"{what}: cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

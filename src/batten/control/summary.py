@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from batten.journal.recorder import Recorder
-from batten.workspace.git import STATUS, Repository, find_git, find_repository, open_git
+from batten.workspace.git import STATUS, find_git, open_git
+from batten.workspace.repository import Repository, find_repository
 
 NAME = "git-changes.json"
 _WITHIN_S = 2.0

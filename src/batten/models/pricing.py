@@ -17,8 +17,10 @@ from msgspec.structs import astuple
 
 from batten.contract.errors import CallerError
 from batten.contract.facts.assistant import Usage
+from batten.settings.regular import read_regular
 
 DEFAULT_CONTEXT_TOKENS = 128_000
+_LARGEST_TABLE = 16 * 1024 * 1024
 _FREE = frozenset({"ollama", "scripted"})
 _MILLION = 1_000_000
 _LISTED = {"openai-chat": "openai", "xai": "x-ai"}
@@ -254,8 +256,7 @@ def _tables(environ: Mapping[str, str]) -> list[PriceTable]:
 def _load(path: str) -> PriceTable:
     if path not in _loaded:
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = read_regular(path, _LARGEST_TABLE, pipes=True)
         except OSError as error:
             raise CallerError(
                 f"the price file {path} cannot be read ({error.strerror}); check BATTEN_PRICES",

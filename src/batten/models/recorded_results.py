@@ -15,6 +15,7 @@ from batten.contract import facts
 from batten.contract.calls import end_of
 from batten.contract.outcomes import Outcome, ending_of
 from batten.models.scenario import Assertion, SeenResult
+from batten.settings.regular import read_regular
 
 LARGEST_FILE = 64 * 1024
 """Bytes of a file whose content is compared."""
@@ -133,8 +134,7 @@ class RecordedResults:
         try:
             status = os.stat(place)
             if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE:
-                with open(place, "rb") as file:
-                    content = file.read(LARGEST_FILE + 1).decode()
+                content = read_regular(place, LARGEST_FILE + 1).decode()
                 return Assertion(id=name, kind="file_contents", path=path, equals=content)
         except (OSError, UnicodeDecodeError):
             pass

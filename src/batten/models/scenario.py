@@ -5,9 +5,7 @@ are ignored, since later versions of the schema add some. Playing a scenario and
 assertions are left to others.
 """
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -17,6 +15,7 @@ from msgspec import Meta, Struct
 from batten.contract.errors import CallerError, NotFound
 from batten.contract.outcomes import ENDINGS
 from batten.models.scenario_place import check_place
+from batten.settings.regular import NotRegular, read_regular
 
 SCENARIO_SCHEMA = "evalops.maestro.scripted-scenario.v1"
 MAX_SCENARIO_BYTES = 64 * 1024 * 1024
@@ -166,11 +165,9 @@ def load(path: str) -> Scenario:
     """Read and check a scenario file; `CallerError` names the file, the place and the remedy."""
     check_place(path)
     try:
-        # Checked before it is opened: opening a pipe would wait for its writer.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise CallerError(f"{path}: not a regular file; a scenario is a JSON file")
-        with open(path, "rb") as file:
-            body = file.read(MAX_SCENARIO_BYTES + 1)
+        body = read_regular(path, MAX_SCENARIO_BYTES + 1)
+    except (NotRegular, IsADirectoryError) as error:
+        raise CallerError(f"{path}: not a regular file; a scenario is a JSON file") from error
     except FileNotFoundError as error:
         raise NotFound(f"{path}: no such scenario file") from error
     except (OSError, ValueError) as error:

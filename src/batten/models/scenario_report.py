@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.models.scenario import Assertion, AssertionKind, Outcome, Scenario, Severity
+from batten.settings.regular import NotRegular, read_regular
 
 RESULT_SCHEMA = "evalops.maestro.scripted-scenario-result.v1"
 MAX_COMPARED_BYTES = 64 * 1024 * 1024
@@ -259,17 +260,14 @@ def _judge_file(assertion: Assertion, root: str) -> _Finding:
     name = assertion.path or ""
     path = os.path.join(root, name)
     try:
-        # Checked before it is opened: opening a pipe would wait for its writer.
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            return _Finding(False, f"{name} is not a regular file")
         evidence = (_file(name),)
-        if assertion.kind == "file_exists":
+        if assertion.kind == "file_exists" and stat.S_ISREG(os.stat(path).st_mode):
             return _Finding(True, f"{name} exists", evidence)
-        if status.st_size > MAX_COMPARED_BYTES:
+        content = read_regular(path, MAX_COMPARED_BYTES + 1)
+        if len(content) > MAX_COMPARED_BYTES:
             return _Finding(False, f"{name} is larger than {MAX_COMPARED_BYTES} bytes", evidence)
-        with open(path, "rb") as file:
-            content = file.read()
+    except (NotRegular, IsADirectoryError):
+        return _Finding(False, f"{name} is not a regular file")
     except OSError as error:
         return _Finding(False, f"{name}: {error.strerror}")
     return _compare(assertion, content, evidence)

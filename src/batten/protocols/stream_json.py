@@ -21,6 +21,7 @@ Frame = dict[str, Any]
 
 _MOST_DENIALS = 1000
 """A result lists only the latest ones."""
+_MOST_EXECUTED_LATER = 200
 _LONGEST_INPUT = 16_000
 _LONGEST_VALUE = 2000
 
@@ -69,6 +70,7 @@ class StreamJson:
         self._inputs: dict[str, Any] = {}
         """The arguments of calls that have not ended."""
         self._denials: deque[Frame] = deque(maxlen=_MOST_DENIALS)
+        self._executed_later: deque[Frame] = deque(maxlen=_MOST_EXECUTED_LATER)
         self._named = self._model = ""
         """The model of the run, and the one that answered last."""
         self.run_id = ""
@@ -142,6 +144,8 @@ class StreamJson:
                 return [_api_retry(fact)]
             case facts.HookDispatched() | facts.HookCompleted():
                 return self._hook(fact)
+            case facts.WorkspaceChangedByCommand():
+                self._note_executed_later(fact)
             case facts.TurnCompleted():
                 return self._flush()
             case facts.AssistantFinalAnswer():
@@ -164,6 +168,8 @@ class StreamJson:
                 self._inputs[fact.tool_call_id] = _input_of(fact)
             case facts.PolicyToolBlocked():
                 self._deny(fact)
+            case facts.WorkspaceChangedByCommand():
+                self._note_executed_later(fact)
             case facts.ToolEnded():
                 self._inputs.pop(fact.tool_call_id, None)
             case facts.ContextCompacted() if isinstance(fact.usage, Usage):
@@ -217,6 +223,8 @@ class StreamJson:
         frame["total_cache_read_tokens"] = self._usage.cache_read_tokens
         frame["total_cache_write_tokens"] = self._usage.cache_write_tokens
         frame["permission_denials"] = list(self._denials)
+        if self._executed_later:
+            frame["executed_later"] = list(self._executed_later)
         if self._hooks:
             frame["hooks"] = self._hooks
         if self._background:
@@ -277,6 +285,12 @@ class StreamJson:
         if fact.allow_with is not UNSET:
             denial["allow_with"] = fact.allow_with
         self._denials.append(denial)
+
+    def _note_executed_later(self, fact: facts.WorkspaceChangedByCommand) -> None:
+        for file in fact.files:
+            if file.executed_by is not UNSET:
+                named: Frame = {"path": file.path, "change": file.change}
+                self._executed_later.append({**named, "executed_by": file.executed_by})
 
     def _complete(self, fact: facts.AssistantMessageComplete) -> None:
         content = self._content(fact.blocks)

@@ -10,11 +10,12 @@ from batten.redact.guesses import is_user_and_password
 from batten.redact.shapes import Family, Shape, before, compiled, is_mixed
 
 _KEY = (
-    r"(?P<key>(?i:(?<![a-z])pass(?:wd|phrase|code)?|password|passphrase|(?<![a-z])pwd"
-    r"|(?<=se)cret|credentials?|(?<=a)(?<![a-z]a)uth(?:orization)?|(?<=to)ken"
+    r"(?P<key>(?i:(?<![a-z])pass(?:wd|phrase|code)?|passwords?|passphrase|(?<![a-z])pwd"
+    r"|(?<=se)crets?|credentials?|(?<=a)(?<![a-z]a)uth(?:orization)?|(?<=to)kens?"
+    r"|(?<![a-z])jwt|(?<=[_-])bearer|(?<=[a-z0-9_-])(?<!rand)(?<!random_)(?<!random-)(?:seed|salt)"
     r"|(?:(?<=api)|(?<=api[_-])|(?<=private)|(?<=private[_-])|(?<=access)|(?<=access[_-])"
     r"|(?<=account)|(?<=account[_-])|(?<=secret)|(?<=secret[_-])|(?<=signing[_-])|(?<=auth[_-])"
-    r"|(?<=subscription[_-])|(?<=encryption)|(?<=encryption[_-])|(?<=master[_-]))key)"
+    r"|(?<=subscription[_-])|(?<=encryption)|(?<=encryption[_-])|(?<=master[_-]))keys?)"
     r"(?:_[A-Z0-9_]{1,24}|_base)?)"
 )
 """Such a name from the place of its trigger (below) to its end."""
@@ -70,7 +71,7 @@ def _bare(opening: re.Match[str], head: str, after: str) -> bool:
         return False
     tight = opening["sign"] in ("=", "%3D", "%3d") and after not in (",", ")", ".")
     if compiled(r"[0-9]").search(head):
-        if head.isdigit():
+        if compiled(r"[0-9_.*]+").fullmatch(head):
             return _is_password(opening["key"])
         certain = len(head) >= 20 and len(compiled(r"[0-9]").findall(head)) >= 2
         return certain or tight or compiled(_UNCLEAR).search(head) is None
@@ -162,5 +163,8 @@ FAMILIES = tuple(
         ("k", "ey|en", ("key", "ken")),
         ("c", "r(?:et|ed)", ("cret", "cred")),
         ("u", "th", ("uth",)),
+        ("j", "wt", ("jwt",)),
+        ("b", "earer", ("bearer",)),
+        ("s", "eed|alt", ("seed", "salt")),
     )
 )

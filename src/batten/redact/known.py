@@ -1,65 +1,90 @@
 """Known values in a text: where they are, and where one may have begun.
 
-A value has two dozen spellings, and an environment may hold twenty values. To search a text for
-each of them would cost more than the rest of a scan, so the text is sampled first: a value that is
-long enough covers a sampled word of eight bytes, wherever it stands. A text without such a word,
-which is almost every text, has no such value.
+A value has dozens of spellings, and an environment may hold a thousand values. To search a text for
+each of them would cost more than the rest of a scan, so the text is sampled: a value that is long
+enough covers a sampled word wherever it stands, and the word tells which value and where.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
-_WORD = 8
+from batten.redact.view import View, finished, without_noise
+
 _START = 6
-"""Characters that are compared before a whole beginning is."""
-
-_SHORT = 2048
-"""Up to this length every word is sampled: less is left to compare at the end of the text."""
-
-_STRIDES = range(1, 9)
-_SEARCH_COST = 8.0
-"""The cost of searching a text for one value, in the same unit as the next."""
-_SAMPLE_COST = 200.0
-"""The cost of looking up every eighth byte of the same text."""
+"""Characters that are compared before a whole beginning is. No value is shorter."""
+_LEAST_FOLDED = 12
+"""A shorter value is compared with its capital and small letters, and on one line."""
+_FEW = 48
+"""So many short values are searched for one by one."""
+_MOST_BETWEEN = 32
+_SPARE_BETWEEN = 256
+"""Characters that may stand between those of a value: for each of its own, and for all."""
 
 
 class KnownValues:
     """Finds known values. Compiled once, immutable; the sampled words are built at first use."""
 
-    __slots__ = ("_longest", "_sampler", "_sorted", "_starts", "_values")
+    __slots__ = ("_exact", "_longest", "_samplers", "_sorted", "_starts", "_values")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = sorted(values, key=len)
+        self._exact: dict[str, set[str]] = {}
+        for value in values:
+            text = View(value).text.strip()
+            if len(text) >= _START:
+                exact = self._exact.setdefault(text, set())
+                if len(text) < _LEAST_FOLDED:
+                    exact.add(without_noise(value))
+        self._values = sorted(self._exact, key=len)
         self._sorted = sorted(self._values)
         self._longest = len(self._values[-1]) if self._values else 0
         self._starts = _starts(self._values)
-        self._sampler: _Sampler | None = None
+        self._samplers: tuple[_Sampler | _Search, ...] | None = None
 
     def search(self, text: str, start: int, *, final: bool) -> tuple[list[tuple[int, int]], int]:
         """The spans of known values that begin at or after `start`, and the earliest place where
         one may have begun that the text does not end: the end of the text if there is none."""
         if not self._values:
             return [], len(text)
-        if self._sampler is None:
-            self._sampler = _Sampler(self._values)
         fresh = text[start:] if start else text
-        values, longest = self._sampler.sample(fresh) or (self._values, self._longest)
+        view = View(fresh)
         spans: list[tuple[int, int]] = []
-        for value in values:
-            if len(value) > len(fresh):
-                break
-            if value in fresh:
-                spans += _occurrences(value, text, start)
+        for place, value in self._found(view.text):
+            begin, end = view.span(place, place + len(value))
+            if self._is_meant(value, fresh[begin:end]):
+                spans.append((start + begin, start + end))
         if final:
             return spans, len(text)
-        return spans, self._beginning(text, max(start, len(text) - longest + 1))
+        # What begins before this tail would be too long.
+        tail = text[max(start, len(text) - _longest_span(self._longest)) :]
+        begun = self._beginning(tail, len(tail))
+        for whole in finished(tail):
+            begun = min(begun, self._beginning(whole, len(tail)))
+        return spans, len(text) - len(tail) + begun
 
-    def _beginning(self, text: str, start: int) -> int:
-        starts = self._starts
-        for place in range(start, len(text)):
-            if text[place : place + _START] in starts and self._begins(text[place:]):
-                return place
-        return len(text)
+    def _found(self, text: str) -> Iterator[tuple[int, str]]:
+        if self._samplers is None:
+            self._samplers = _samplers_of(self._values)
+        data = text.encode("utf-8", "surrogatepass")
+        for sampler in self._samplers:
+            yield from sampler.find(text, data)
+
+    def _is_meant(self, value: str, written: str) -> bool:
+        if len(written) > _longest_span(len(value)):
+            return False
+        if len(value) >= _LEAST_FOLDED:
+            return True
+        return without_noise(written) in self._exact[value]
+
+    def _beginning(self, text: str, end: int) -> int:
+        """The earliest place where a value may have begun that goes on behind the text; `end` if
+        there is none."""
+        view = View(text)
+        seen = view.text
+        for place in range(max(0, len(seen) - self._longest + 1), len(seen)):
+            if seen[place : place + _START] in self._starts and self._begins(seen[place:]):
+                return view.span(place, place + 1)[0]
+        return end
 
     def _begins(self, text: str) -> bool:
         """Whether a longer known value begins with this text."""
@@ -68,31 +93,81 @@ class KnownValues:
 
 
 class _Sampler:
-    """Words of eight bytes, at every offset of every long value at which a sample may begin."""
+    """Words of a size, at every offset of values at which a sample of a text may begin."""
 
-    __slots__ = ("_coarse", "_coarse_stride", "_fine", "_words")
+    __slots__ = ("_format", "_size", "_values", "_words")
+
+    def __init__(self, values: list[str], size: int) -> None:
+        """Every value has at least `2 * size - 1` bytes."""
+        self._size = size
+        self._format: Literal["Q", "I"] = "Q" if size == 8 else "I"
+        self._values = [(value.encode("utf-8", "surrogatepass"), value) for value in values]
+        words: dict[int, list[tuple[int, int]]] = {}
+        for number, (data, _) in enumerate(self._values):
+            first = memoryview(b"".join([data[at : at + size] for at in range(size)]))
+            for offset, word in enumerate(first.cast(self._format)):
+                words.setdefault(word, []).append((number, offset))
+        self._words = words
+
+    def find(self, text: str, data: bytes) -> Iterator[tuple[int, str]]:
+        size, known = self._size, self._words
+        samples = memoryview(data)[: len(data) // size * size].cast(self._format)
+        if known.keys().isdisjoint(samples):
+            return
+        is_ascii = len(data) == len(text)
+        for sample, word in enumerate(samples):
+            if word in known:
+                for number, offset in known[word]:
+                    place = sample * size - offset
+                    encoded, value = self._values[number]
+                    if place >= 0 and data.startswith(encoded, place):
+                        yield (
+                            place
+                            if is_ascii
+                            else len(data[:place].decode("utf-8", "surrogatepass")),
+                            value,
+                        )
+
+
+class _Search:
+    """A few short values, one by one."""
+
+    __slots__ = ("_values",)
 
     def __init__(self, values: list[str]) -> None:
-        """`values` are sorted by length."""
-        encoded = [(_bytes(value), value) for value in values]
-        self._coarse_stride = stride = _best_stride(sorted([len(data) for data, _ in encoded]))
-        self._coarse = _missed(encoded, stride)
-        self._fine = _missed(encoded, 1)
-        parts: list[bytes] = []
-        for data, _ in encoded:
-            size = min(stride, (len(data) - _WORD + 1) // _WORD) * _WORD
-            if size > 0:
-                parts += [data[offset : offset + size] for offset in range(_WORD)]
-        self._words = frozenset(memoryview(b"".join(parts)).cast("Q"))
+        self._values = values
 
-    def sample(self, text: str) -> tuple[list[str], int] | None:
-        """The values that the samples of a text may miss, and a length that the beginning of any
-        value at its end does not reach; None if the text may have any value."""
-        data = _bytes(text)
-        words = memoryview(data)[: len(data) // _WORD * _WORD].cast("Q")
-        if len(data) <= _SHORT:
-            return self._fine if self._words.isdisjoint(words) else None
-        return self._coarse if self._words.isdisjoint(words[:: self._coarse_stride]) else None
+    def find(self, text: str, data: bytes) -> Iterator[tuple[int, str]]:
+        for value in self._values:
+            place = text.find(value)
+            while place >= 0:
+                yield place, value
+                place = text.find(value, place + 1)
+
+
+def _samplers_of(values: list[str]) -> tuple["_Sampler | _Search", ...]:
+    """By size: long values, short ones, and what no sample is sure to meet."""
+    sizes = [(len(value.encode("utf-8", "surrogatepass")), value) for value in values]
+    short = [value for size, value in sizes if 7 <= size < 15]
+    if len(short) <= _FEW:
+        rest = [value for size, value in sizes if size < 15]
+        short = []
+    else:
+        rest = [value for size, value in sizes if size < 7]
+    long = [value for size, value in sizes if size >= 15]
+    return tuple(
+        found
+        for found in (
+            _Sampler(long, 8) if long else None,
+            _Sampler(short, 4) if short else None,
+            _Search(rest) if rest else None,
+        )
+        if found is not None
+    )
+
+
+def _longest_span(length: int) -> int:
+    return length * _MOST_BETWEEN + _SPARE_BETWEEN
 
 
 def _starts(values: list[str]) -> frozenset[str]:
@@ -103,37 +178,3 @@ def _starts(values: list[str]) -> frozenset[str]:
         level = {value[:length] for value in level}
         starts |= level
     return frozenset(starts)
-
-
-def _missed(encoded: list[tuple[bytes, str]], stride: int) -> tuple[list[str], int]:
-    least = _least(stride)
-    return [value for data, value in encoded if len(data) < least], least
-
-
-def _least(stride: int) -> int:
-    """The bytes of the shortest value that must cover a sample."""
-    return (stride + 1) * _WORD - 1
-
-
-def _best_stride(lengths: list[int]) -> int:
-    """The distance of samples, in words, for sorted lengths of values. Fewer samples leave more
-    values to search for."""
-
-    def cost(stride: int) -> float:
-        short = bisect_left(lengths, _least(stride))
-        return short * _SEARCH_COST + _SAMPLE_COST / stride
-
-    return min(_STRIDES, key=cost)
-
-
-def _occurrences(value: str, text: str, start: int) -> list[tuple[int, int]]:
-    spans: list[tuple[int, int]] = []
-    place = text.find(value, start)
-    while place >= 0:
-        spans.append((place, place + len(value)))
-        place = text.find(value, place + 1)
-    return spans
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

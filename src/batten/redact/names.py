@@ -9,13 +9,33 @@ _PARTS = (
     "TOKEN",
     "PASSW",
     "PASSPHRASE",
+    "PASSCODE",
     "CREDENTIAL",
     "AUTHORIZATION",
     "COOKIE",
     *("CONNECTION_STRING", "CONNECTIONSTRING", "DATABASE_URL"),
 )
-_WHOLE_PARTS = ("PASS", "PWD", "PW", "AUTH", "PAT", "DSN")
+_WHOLE_PARTS = (
+    *("PASS", "PWD", "PW", "AUTH", "PAT", "DSN", "CREDS", "CRED", "OTP"),
+    *("TOTP", "APIKEYS", "KEYPASS", "STOREPASS", "HTPASSWD", "PATS", "SAS"),
+    *("PASSWORT", "KENNWORT", "CONTRASENA", "RECOVERY_CODE", "RECOVERY_CODES", "BACKUP_CODES"),
+    *("AUTH_CODE", "ACCESS_CODE"),
+)
 """Short words that count only between separators, as in DB_PASS."""
+
+_LAST_WORDS = ("JWT", "JWTS", "JWE", "BEARER", "MNEMONIC", "SEED_PHRASE")
+"""Words that count only at the end: JWT_ISSUER is no secret."""
+
+_QUALIFIED_WORDS = ("SEED", "SALT", "PEPPER", "ENTROPY", "KEYS")
+"""Words that count only at the end of a name that says what they are for: SIGNING_SEED."""
+
+_QUALIFIERS = (
+    *("SIGN", "SIGNING", "ENCRYPT", "ENCRYPTION", "CRYPTO", "WALLET", "MASTER", "PRIVATE", "HASH"),
+    *("HASHING", "HASHIDS", "PASSWORD", "PW", "KEY", "KDF", "AUTH", "ACCESS", "ADMIN", "APP"),
+    *("SECURITY", "SECURE", "API", "COOKIE", "SESSION", "USER", "LOGIN", "JWT", "TOTP", "OTP"),
+    *("LOGGED_IN", "NONCE", "DEVISE", "ROOT", "VAULT", "WEBHOOK", "PIN", "CSRF"),
+    *("SSH", "DEPLOY", "SECRET"),
+)
 
 _LAST_PART = "_KEY"
 """Counts only at the end, after a qualifier: OPENAI_KEY. KEY_FILE is a path, and a bare `key` can
@@ -24,8 +44,28 @@ be anything."""
 _NOT_KEYS = ("PUBLIC", "PRIMARY", "FOREIGN", "SORT", "PARTITION", "CACHE", "PUB", "HOST", "HOT")
 """Qualifiers of keys that are not secret: PUBLIC_KEY, CACHE_KEY."""
 
-_NOT_VALUES = ("TOKENS", "TOKENIZER", "TOKENIZERS", "AUTH_SOCK")
-"""Counts, software and paths: MAX_TOKENS, TOKENIZERS_PARALLELISM, SSH_AUTH_SOCK."""
+_NOT_VALUES = ("TOKENIZER", "TOKENIZERS", "AUTH_SOCK")
+"""Software and paths: TOKENIZERS_PARALLELISM, SSH_AUTH_SOCK."""
+
+_OWNED = (
+    *("API", "ACCESS", "AUTH", "REFRESH", "SECRET", "BEARER", "SERVICE", "BOT", "USER", "SESSION"),
+    *(
+        "DEPLOY",
+        "ADMIN",
+        "CLIENT",
+        "SERVER",
+        "CI",
+        "ID",
+        "MY",
+        "APP",
+        "WEBHOOK",
+        "PERSONAL",
+        "OAUTH",
+    ),
+    *("GITHUB", "GITLAB", "SLACK", "NPM", "HF", "DISCORD", "TELEGRAM", "VAULT", "PUSH", "DEVICE"),
+    *("LOGIN", "PRIVATE", "SIGNING", "RUNNER", "MASTER", "ROOT", "PROD", "PRODUCTION", "SSO"),
+)
+"""What has tokens that are secrets: API_TOKENS. Those of MAX_TOKENS are counted."""
 
 _SEPARATORS = str.maketrans("-. ", "___")
 
@@ -43,10 +83,16 @@ def is_secret_name(name: str) -> bool:
     # Not one pattern: compiling it takes longer than all names of a start.
     if any(f"_{word}_" in between for word in _NOT_VALUES):
         return False
+    if "_TOKENS_" in between:
+        return any(f"_{word}_" in between for word in _OWNED) and "_MAX_" not in between
     if any(part in spelled for part in _PARTS):
         return True
     if any(f"_{word}_" in between for word in _WHOLE_PARTS):
         return True
+    if between.endswith(tuple(f"_{word}_" for word in _LAST_WORDS)):
+        return True
+    if between.endswith(tuple(f"_{word}_" for word in _QUALIFIED_WORDS)):
+        return any(f"_{word}_" in between for word in _QUALIFIERS)
     if not spelled.endswith(_LAST_PART):
         return False
     return not spelled.endswith(tuple(word + _LAST_PART for word in _NOT_KEYS))

@@ -6,13 +6,14 @@ Therefore the result does not depend on how a text is cut into pieces.
 
 from msgspec import Struct
 
-from batten.redact import assignments, guesses, keys, shapes
+from batten.redact import assignments, formats, guesses, keys, shapes
 from batten.redact.known import KnownValues
 from batten.redact.shapes import LOOKBEHIND, SHORT_LOOKBEHIND, Shape, compiled
 from batten.redact.triggers import Trigger, triggers_of
 
 MARK = "<redacted>"
 _LONGEST_WORD = 64
+_LONGEST_PART = 13
 _SHORT = 4096
 """Up to this length it is cheaper to test for literals than to search for triggers."""
 
@@ -45,11 +46,12 @@ class Scan(Struct):
 class Scanner:
     """Finds shapes and known values. Compiled once, immutable."""
 
-    __slots__ = ("_exact", "_folded", "_known", "_needs", "_needs_folded", "context")
+    __slots__ = ("_exact", "_folded", "_guesses", "_known", "_needs", "_needs_folded", "context")
 
     def __init__(self, known: KnownValues, *, guesses: bool = True) -> None:
         triggers = (*CERTAIN, *GUESSED) if guesses else CERTAIN
         self._known = known
+        self._guesses = guesses
         self._exact = tuple(one for one in triggers if not one.folded)
         self._folded = tuple(one for one in triggers if one.folded)
         self._needs = _by_literal(self._exact)
@@ -101,13 +103,21 @@ class Scanner:
                         for shape in family.shapes:
                             _try_shape(shape, text, place, scan, final=final)
                 found = trigger.search(searched, found.end())
+        found_formats = formats.candidates(
+            near, start - base, at_beginning=start == 0, guesses=self._guesses, final=final
+        )
+        for place, possible in found_formats:
+            for shape in possible:
+                _try_shape(shape, text, base + place, scan, final=final)
 
 
 def _is_word(text: str) -> bool:
-    """Whether a text is a name of letters: every shape needs a digit or another sign. Keys of
-    values and names of variables are such, and no pattern is compiled for them.
+    """Whether a text is a name of letters: every shape needs a digit, another sign, or many letters
+    on end. Keys of values and names of variables are such, and no pattern is compiled for them.
     """
-    return len(text) <= _LONGEST_WORD and text.replace("_", "").isalpha()
+    if len(text) > _LONGEST_WORD or not text.replace("_", "").isalpha():
+        return False
+    return len(text) <= _LONGEST_PART or max(map(len, text.split("_"))) <= _LONGEST_PART
 
 
 def _by_literal(triggers: tuple[Trigger, ...]) -> tuple[tuple[str, Trigger], ...]:

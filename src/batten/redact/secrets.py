@@ -1,21 +1,18 @@
-"""Known secret values: environment variables with the name of a secret, literals in the
-configuration of tool servers and hooks, in every spelling in which they may recur."""
+"""Known secret values: environment variables with the name of a secret, and others, in every
+spelling in which they may recur."""
 
 import re
 from binascii import b2a_base64, hexlify
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import json
 
-from batten.redact.known import KnownValues
 from batten.redact.names import is_secret_name
-from batten.redact.scan import Scanner
-from batten.redact.shapes import compiled, is_mixed
+from batten.redact.shapes import compiled
 
 MIN_LENGTH = 6
 
-_URL_PASSWORD = r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@"
+URL_PASSWORD = r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@"
 _PLAIN_WORDS = frozenset(
     (
         *("false", "default", "required", "enabled", "disabled", "optional", "always", "prompt"),
@@ -26,15 +23,14 @@ _PLAIN_WORDS = frozenset(
 )
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _RESERVED = frozenset(b";/?:@&=+$,#!'()*")
-_WORD = r"[.@+]?[A-Za-z]*(?:[._@+-][A-Za-z]+)*[0-9]{0,4}"
+WORD = r"[.@+]?[A-Za-z]*(?:[._@+-][A-Za-z]+)*[0-9]{0,4}"
 _PATH = (
     r"(?:(?:~|\.{1,2})|/(?:bin|dev|etc|home|lib|media|mnt|opt|private|proc|root|run|sbin|srv|sys"
-    rf"|tmp|usr|var|Users|Volumes|Library|data|app|workspace|secrets))(?:/{_WORD})+"
-    rf"|[A-Za-z]:(?:\\{_WORD})+"
+    rf"|tmp|usr|var|Users|Volumes|Library|data|app|workspace|secrets))(?:/{WORD})+"
+    rf"|[A-Za-z]:(?:\\{WORD})+"
 )
 """A path of words below a usual folder. Anything else that begins with a slash may be a secret."""
 _PLAIN_URL = r"[a-z][a-z0-9+.-]*://[^\s@]*"
-_SCHEMES = r"(?i:basic|bearer|token|digest|apikey|negotiate) +"
 _LINE = 76
 """Characters of a line of base64; PEM has 64."""
 
@@ -46,112 +42,28 @@ def known_values(environ: Mapping[str, str], extra: Iterable[str] = ()) -> tuple
     """
     values = {value for value in extra if len(value) >= MIN_LENGTH}
     for name, value in environ.items():
-        values.update(_of_variable(name, value))
+        values.update(of_variable(name, value))
     spelled = {spelling for value in values for spelling in _spellings(value)}
     return tuple(sorted(sorted(spelled), key=len, reverse=True))
 
 
-def configured_values(parts: Iterable[Any]) -> set[str]:
-    """Literal secrets in entries of tool servers and hooks: in `env`, `headers`, `url`, `command`
-    and `args`."""
-    values: set[str] = set()
-    for entry in parts:
-        if not isinstance(entry, Mapping):
-            continue  # the reader of the entries refuses it
-        part = cast("Mapping[str, Any]", entry)
-        for name, value in _texts(part.get("env")):
-            values.update(_of_variable(name, value))
-        for name, value in _texts(part.get("headers")):
-            values.update(_of_header(name, value))
-        url = part.get("url")
-        if isinstance(url, str):
-            values.update(_of_url(url))
-        values.update(_of_words(_words_of(part)))
-        line = _line_of(part)
-        spans = Scanner(KnownValues()).look(line, final=True).spans
-        values.update(line[begin:end] for begin, end in spans)
-        for word in line.split():
-            values.update(_of_url(word.strip("\"'")))
-    return {value for value in values if "$" not in value[:1] and not _is_plain(value)}
-
-
-def _of_variable(name: str, value: str) -> Iterator[str]:
+def of_variable(name: str, value: str) -> Iterator[str]:
     """A password inside a URL counts under any name: DATABASE_URL, SENTRY_DSN. A list of keys
     counts key by key too: AUTH_API_KEYS.
     """
     if "://" in value:
-        for found in compiled(_URL_PASSWORD).findall(value):
-            if not _is_plain(found):
+        for found in compiled(URL_PASSWORD).findall(value):
+            if not is_plain(found):
                 yield found
     value = value.strip()
-    if is_secret_name(name) and not _is_plain(value):
+    if is_secret_name(name) and not is_plain(value):
         yield value
-        if name.endswith("KEYS") and "," in value:
-            keys = (part.strip() for part in value.split(","))
-            yield from (key for key in keys if len(key) >= MIN_LENGTH and not _is_plain(key))
+        if name.endswith("S"):
+            keys = compiled(r"[\s,;]+").split(value)
+            yield from (key for key in keys if len(key) >= MIN_LENGTH and not is_plain(key))
 
 
-def _of_header(name: str, value: str) -> Iterator[str]:
-    value = compiled(_SCHEMES).sub("", value.strip(), count=1)
-    if is_secret_name(name) or (len(value) >= 16 and is_mixed(value) and " " not in value):
-        yield value
-    if name.lower() == "cookie":
-        for pair in value.split(";"):
-            yield pair.partition("=")[2].strip()
-
-
-def _of_url(url: str) -> Iterator[str]:
-    """The password, secret parameters, and random parts of the path of a URL."""
-    if "://" not in url:
-        return
-    yield from compiled(_URL_PASSWORD).findall(url)
-    address, _, query = url.partition("?")
-    for pair in query.partition("#")[0].split("&"):
-        name, _, value = pair.partition("=")
-        if is_secret_name(name) or (len(value) >= 20 and is_mixed(value)):
-            yield value
-    for part in address.split("/")[3:]:
-        if len(part) >= 20 and is_mixed(part) and not compiled(_WORD).fullmatch(part):
-            yield part
-
-
-def _words_of(part: Mapping[str, Any]) -> list[str]:
-    """The words of an entry's command and its arguments."""
-    command, args = part.get("command"), part.get("args")
-    words: list[Any] = command.split() if isinstance(command, str) else []
-    if isinstance(args, list | tuple):
-        words += args
-    return [word for word in words if isinstance(word, str)]
-
-
-def _of_words(words: Sequence[str]) -> Iterator[str]:
-    """Values of flags and variables that are named as secrets: `--token x`, `API_KEY=x`."""
-    for word, following in zip(words, (*words[1:], ""), strict=False):
-        name, mark, value = word.partition("=")
-        if not mark and word[:1] == "-" and word[:5] != "--no-" and following[:1] != "-":
-            value = following
-        if value and is_secret_name(name.lstrip("-")):
-            yield value.strip("\"'")
-
-
-def _line_of(part: Mapping[str, Any]) -> str:
-    """The command line of an entry, as a shell would read it."""
-    args = part.get("args")
-    words: list[Any] = [part.get("command")]
-    if isinstance(args, list | tuple):
-        words += args
-    line = [word for word in words if isinstance(word, str)]
-    return " ".join([*line[:1], *(f"'{word}'" if " " in word else word for word in line[1:])])
-
-
-def _texts(values: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(values, Mapping):
-        for name, value in values.items():  # pyright: ignore[reportUnknownVariableType]
-            if isinstance(name, str) and isinstance(value, str):
-                yield name, value
-
-
-def _is_plain(value: str) -> bool:
+def is_plain(value: str) -> bool:
     """Whether a value is clearly not a secret, or would shred ordinary text if hidden."""
     if len(value) < MIN_LENGTH or "<redacted>" in value or value.lower() in _PLAIN_WORDS:
         return True
@@ -171,7 +83,14 @@ def _spellings(value: str) -> set[str]:
     raw = value.encode("utf-8", "surrogateescape")
     spellings = {value, value[::-1], *_hexadecimal(raw), *_base64(raw)}
     if _is_unicode(value):
-        spellings |= _base64(_wide(value, raw))
+        wide = _wide(value, raw)
+        swapped = bytes(wide[place ^ 1] for place in range(len(wide)))
+        spellings |= _base64(wide) | _base64(swapped)
+        spellings |= {hexlify(wide).decode(), hexlify(swapped).decode()}
+        if not value.isascii():
+            # The search itself ignores the case of ASCII letters only.
+            spellings |= {value.upper(), value.lower()}
+            spellings |= {one.decode("utf-8", "surrogateescape") for one in (wide, swapped)}
     if not _UNRESERVED.issuperset(raw):
         spellings.update(_quoted(raw))
         if _is_unicode(value):
@@ -189,7 +108,12 @@ def _spellings(value: str) -> set[str]:
 
 def _quoted(raw: bytes) -> Iterator[str]:
     """For URLs: as strictly or loosely as libraries quote, once and twice."""
-    for kept in (_UNRESERVED, _UNRESERVED | _RESERVED, _UNRESERVED | frozenset(b"!'()*")):
+    for kept in (
+        _UNRESERVED,
+        _UNRESERVED | frozenset(b"/"),
+        _UNRESERVED | _RESERVED,
+        _UNRESERVED | frozenset(b"!'()*"),
+    ):
         quoted = _percent(raw, kept)
         yield quoted
         yield quoted.replace("%20", "+")
@@ -245,13 +169,20 @@ def _escaped(value: str) -> set[str]:
     """For JSON, HTML and shells."""
     once = json.encode(value).decode()[1:-1]
     twice = json.encode(once).decode()[1:-1]
+    ascii_once = compiled(r"[^\x00-\x7f]").sub(_unicode_escape, once)
+    careful = compiled("[<>&]").sub(_unicode_escape, once)
     html = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {
         once,
         twice,
+        ascii_once,
         compiled(r"[^\x00-\x7f]").sub(_unicode_escape, twice),
-        compiled(r"[^\x00-\x7f]").sub(_unicode_escape, once),
+        json.encode(ascii_once).decode()[1:-1],
+        careful,
+        json.encode(careful).decode()[1:-1],
+        json.encode(twice).decode()[1:-1],
         once.replace("/", "\\/"),
+        json.encode(once.replace("/", "\\/")).decode()[1:-1],
         repr(value)[1:-1],
         html,
         html.replace('"', "&quot;").replace("'", "&#39;"),
@@ -262,6 +193,9 @@ def _escaped(value: str) -> set[str]:
         value.replace("'", "'\"'\"'"),
         compiled(r"[^\w@%+=:,./-]").sub(r"\\\g<0>", value),
         compiled(r"[\"$`\\!]").sub(r"\\\g<0>", value),
+        compiled(r"[\"$`\\]").sub(r"\\\g<0>", value),
+        compiled(r"[\s'\"\\|&;()<>!{}*\[\]?^$`,]").sub(r"\\\g<0>", value),
+        compiled(r"['\\]").sub(r"\\\g<0>", value),
     }
 
 

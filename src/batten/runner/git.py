@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.workspace.git import STATUS, find_git, find_repository, open_git
+from batten.workspace.git import STATUS, find_git, open_git
+from batten.workspace.repository import find_repository
 
 FOLDER = ".maestro"
 """The folder of a workspace that holds manifests and session files."""

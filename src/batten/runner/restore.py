@@ -1,7 +1,6 @@
 """Restores a session from the manifest of a drained runner."""
 
 import os
-import stat
 from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
@@ -20,6 +19,7 @@ from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
 from batten.runner.export import inside, workspace
 from batten.runner.flush import SUFFIX, SessionFile
 from batten.runner.manifest import digest, fields_of, is_signed_by
+from batten.settings.regular import NotRegular, read_regular
 from batten.workspace.root import Root
 
 _DEEPEST = DEEPEST + 8
@@ -196,22 +196,16 @@ def _kept(manifest: _Manifest, root: Root) -> SessionFile | None:
 
 def _read(place: str) -> bytes:
     try:
-        with open(place, "rb", opener=_without_waiting) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise _invalid(place, "it is not a file")
-            if found.st_size > LARGEST:
-                raise _invalid(place, f"it has {found.st_size} bytes; {LARGEST} are the most")
-            return file.read(LARGEST)
+        content = read_regular(place, LARGEST + 1)
+    except NotRegular:
+        raise _invalid(place, "it is not a file") from None
     except (OSError, ValueError) as error:
         raise NotFound(
             f"Snapshot manifest cannot be read: {place}: {error}", code="invalid_snapshot_manifest"
         ) from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Do not wait for the writer of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    if len(content) > LARGEST:
+        raise _invalid(place, f"it has more bytes than allowed; {LARGEST} are the most")
+    return content
 
 
 def _decoded(content: bytes, place: str, environ: Mapping[str, str]) -> _Manifest:

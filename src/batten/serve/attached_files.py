@@ -1,9 +1,7 @@
 """Reads files that a person or a client attaches to a prompt: regular ones, up to a limit."""
 
-import os
-import stat
-
 from batten.contract.errors import CallerError, NotFound
+from batten.settings.regular import NotRegular, read_regular
 
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that models accept."""
@@ -11,15 +9,14 @@ READ_AS_TEXT = "image/svg+xml"
 _LONGEST_ERROR = 256
 
 
-def read_regular(path: str, most: int) -> bytes:
+def read_attached(path: str, most: int) -> bytes:
     """The bytes of a file. Raises `NotFound` if there is none, `CallerError` for any other fault,
     also for a file of more than `most` bytes.
     """
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NotFound("it is no regular file")
-            data = file.read(most + 1)
+        data = read_regular(path, most + 1)
+    except NotRegular as error:
+        raise NotFound("it is no regular file") from error
     except IsADirectoryError as error:
         raise NotFound("it is a directory") from error
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -29,8 +26,3 @@ def read_regular(path: str, most: int) -> bytes:
     if len(data) > most:
         raise CallerError(f"it is larger than {most} bytes", code="too_large")
     return data
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opening a FIFO without a writer must not block; `read_regular` rejects it afterwards."""
-    return os.open(path, flags | os.O_NONBLOCK)

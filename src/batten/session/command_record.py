@@ -26,6 +26,8 @@ class CommandChange(Struct, frozen=True):
     size_bytes: int | None
     command: str
     """The last command that changed it."""
+    executed_by: str = ""
+    other_names: int = 0
 
 
 class CommandRecord(Struct, frozen=True):
@@ -88,4 +90,6 @@ def _fold(found: dict[str, CommandChange], file: ChangedFile, command: str) -> N
         change = _BECOMES.get((before.change, file.change), file.change)
     if change:
         size = None if file.size_bytes is UNSET else file.size_bytes
-        found[file.path] = CommandChange(file.path, change, size, command)
+        found[file.path] = CommandChange(
+            file.path, change, size, command, file.executed_by or "", file.other_names or 0
+        )

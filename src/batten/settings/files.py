@@ -4,13 +4,13 @@ The meaning of the keys is left to others.
 """
 
 import os
-import stat
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.settings.regular import read_regular
 
 _LARGEST = 256 * 1024
 KINDS = (".toml", ".json")
@@ -74,14 +74,7 @@ def read_bytes(
     name = shown(path, within)
     real = path if within is None else _inside(path, within)
     try:
-        # Non-blocking: the path may be a pipe without a writer.
-        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(descriptor, "rb") as file:
-            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                if not pipes:
-                    raise wrong(f"{name} cannot be read: it is a pipe")
-                os.set_blocking(descriptor, True)  # without a writer it ends at once
-            data = file.read(largest + 1)
+        data = read_regular(real, largest + 1, pipes=pipes)
     except OSError as error:
         raise wrong(f"{name} cannot be read: {error.strerror}") from error
     if len(data) > largest:

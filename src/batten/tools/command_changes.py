@@ -113,7 +113,15 @@ def _tell(changes: Changes, context: ToolContext) -> None:
         if room < 0:
             break
         size = UNSET if change.size_bytes is None else change.size_bytes
-        listed.append(ChangedFile(change.path, change.change, size))
+        listed.append(
+            ChangedFile(
+                change.path,
+                change.change,
+                size,
+                change.executed_by or UNSET,
+                change.other_names or UNSET,
+            )
+        )
     context.record(
         WorkspaceChangedByCommand(
             tool_call_id=context.call_id,

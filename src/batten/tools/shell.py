@@ -297,6 +297,8 @@ class _Execution:
         else:
             summary = ended
             ending = "completed" if exit_.success else "failed"
+        if ending == "failed" and self._command.launch.sandbox_layer == "bwrap":
+            text += _hint(text)
         killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
         return ToolOutput(
             text=text + killed,
@@ -329,6 +331,17 @@ class _Execution:
             },
             refused_bytes=self._body.refused_bytes,
         )
+
+
+def _hint(text: str) -> str:
+    """What a refusal of bubblewrap means, which programs cannot tell."""
+    if "Read-only file system" not in text and "Device or resource busy" not in text:
+        return ""
+    return (
+        "\n[Commands can only read what is outside the workspace, and in it the files that other"
+        " programs execute, such as .git/config and .vscode. File tools can write those; a rule"
+        " such as allow Edit(./.vscode/**) lets commands.]"
+    )
 
 
 def _report(stdout: str, stderr: str, exit_: Exit, artifact_id: str | None) -> str:

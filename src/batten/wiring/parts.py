@@ -12,7 +12,7 @@ from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
 from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
-from batten.agent.rules.rule import Rule, check_tools
+from batten.agent.rules.rule import Rule, check_tools, editable_by
 from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
@@ -26,7 +26,6 @@ from batten.models.registry import open_model, split_name
 from batten.redact.identity import recorded_identity
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.redact.secrets import configured_values
 from batten.session.requests import JournalRequests
 from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.folders import config_folder
@@ -112,7 +111,7 @@ class SessionParts:
         # The folder that the next start reads: variables of settings files do not move it.
         protected = (self._home, config_folder(spec.environ))
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
-        policy = self._policy(found, directories, protected)
+        policy = self._policy(settings, workspace, directories, protected)
         self._keeper = Keeper(workspace, policy, self._environ)
         # Starting the keeper takes longer than opening the session and making the first call. It
         # begins now: commits hold the event loop of a process of our own.
@@ -156,16 +155,20 @@ class SessionParts:
         return self._deps
 
     def _policy(
-        self, found: Settings, directories: tuple[str, ...], protected: tuple[str, ...]
+        self,
+        settings: RunSettings,
+        workspace: str,
+        directories: tuple[str, ...],
+        hidden: tuple[str, ...],
     ) -> Policy:
-        """What commands of the session may reach."""
-        spec = self._spec
+        spec, found = self._spec, self._found
         # Outside the workspace, git writes these for a commit in a worktree.
         git_paths = () if self._worktree is None else self._worktree.tree.git_paths
         return Policy(
             writable=(*directories, *git_paths),
-            hidden=protected,
+            hidden=hidden,
             readable=self._readable(),
+            editable=editable_by(settings.rules, workspace),
             added=found.env,
             network=spec.network,
             read_only=spec.read_only,
@@ -228,6 +231,7 @@ class SessionParts:
         servers, confined = self._mcp_servers(), self._spec.confined_servers
         if not handlers and not servers and not confined:
             return set()
+        from batten.redact.configured import configured_values
         from batten.wiring.platform_server import without_ids
 
         entries = map(without_ids, servers.values())
@@ -288,7 +292,8 @@ class SessionParts:
     async def find_sandbox(self) -> None:
         """Wait until the keeper runs, to describe its sandbox; why commands are refused, if not."""
         try:
-            self._sandbox = to_builtins(await self.keeper.ready())
+            found = await self.keeper.ready()
+            self._sandbox = {"layer": found.layer, "uncovered": list(found.uncovered)}
         except BattenError as error:
             self._sandbox = {"layer": "unavailable", "error": self.deps.redactor.text(str(error))}
 

@@ -33,7 +33,8 @@ def bwrap_argv(program: str, boundary: Boundary, policy: Policy) -> list[str]:
     seen = seen_in(hidden, wanted)
     wanted += usual_places(boundary.root, boundary.environ, fresh, network=policy.network)
     seen += seen_in(fresh, wanted)
-    seen = [path for path in dict.fromkeys(seen) if not is_below(path, boundary.writable)]
+    kept_inside = [path for path in boundary.writable if is_below(path, [*fresh, *hidden])]
+    seen = [path for path in dict.fromkeys(seen) if not is_below(path, kept_inside)]
     mounts: list[tuple[str, ...]] = [
         ("/", "--ro-bind", "/"),
         ("/dev", "--dev"),
@@ -52,8 +53,9 @@ def bwrap_argv(program: str, boundary: Boundary, policy: Policy) -> list[str]:
             argv += ["--cap-add", f"CAP_{name}"]
         mounts += [(path, "--ro-bind-try", path) for path in _OF_THE_KERNEL]
     visible = [*seen, *boundary.writable]
-    mounts += [(path, "--bind", path) for path in protected.ways if os.path.exists(path)]
-    mounts += [(path, "--ro-bind", path) for path in protected.kept]
+    # What a command of another session removes meanwhile must not end this start.
+    mounts += [(path, "--bind-try", path) for path in protected.ways]
+    mounts += [(path, "--ro-bind-try", path) for path in protected.kept]
     mounts += [(path, "--tmpfs") for path in hidden]
     mounts += [
         (path, "--ro-bind", "/dev/null")

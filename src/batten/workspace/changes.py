@@ -8,13 +8,22 @@ command; what others change at the same time counts too.
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
 
 from batten.contract.facts.workspace import ChangeKind
+from batten.workspace.programs import is_below
 from batten.workspace.root import Root
+from batten.workspace.run_later import (
+    executed_by,
+    files_of_git,
+    files_of_tree,
+    is_git_folder,
+    may_be_later,
+)
 
 MOST_FILES = 50_000
 LONGEST_S = 2.0
@@ -34,8 +43,8 @@ _SKIPPED_NAMES = frozenset({".git", "node_modules", "__pycache__"})
 _SKIPPED_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """A folder that holds one is a cache or a Python environment."""
 
-Signature = tuple[int, int, int]
-"""Change time, inode, size."""
+Signature = tuple[int, int, int, int]
+"""Change time, inode, size, number of names."""
 
 
 class Interval(Struct, frozen=True):
@@ -49,11 +58,14 @@ class FileChange(Struct, frozen=True):
     path: str
     change: ChangeKind
     size_bytes: int | None = None
+    executed_by: str = ""
+    other_names: int = 0
+    """Names of the file that were not looked at."""
 
 
 class Changes(Struct, frozen=True):
     files: tuple[FileChange, ...]
-    """The first ones, by name."""
+    """The first ones: those that other programs execute, those with more names, then by name."""
     count: int
     incomplete: str = ""
 
@@ -66,6 +78,8 @@ class _Look(Struct):
     folders: dict[str, int]
     """The modification time of each: when a name in it was last added or removed."""
     skipped: set[str]
+    later: dict[str, str]
+    """Of the files, those that another program executes later, and that program."""
     incomplete: str = ""
 
 
@@ -148,11 +162,17 @@ class ChangeRecord:
     ) -> None:
         first = commands[0].began_ns
         later: list[str] = []
+        several = Counter(each[1] for each in now.files.values() if each and each[3] > 1)
         for path, signature in now.files.items():
             assert signature is not None
             changed_ns = signature[0]
             if not _is_since(changed_ns, first):
-                continue
+                if path not in now.later or before.files.get(path) == signature:
+                    continue
+                # Renamed with its folder, which leaves its own time as it was.
+                changed_ns = self._moved_ns(path)
+                if before.incomplete or not _is_since(changed_ns, first):
+                    continue
             if changed_ns > last:
                 later.append(path)
             elif signature not in (before.files.get(path), own.get(path)):
@@ -160,7 +180,15 @@ class ChangeRecord:
                 if changed_ns <= commands[at].ended_ns + _TICK_NS:
                     existed = path in before.files or bool(before.incomplete)
                     change: ChangeKind = "modified" if existed else "created"
-                    found[at].append(FileChange(self._shown(path), change, signature[2]))
+                    found[at].append(
+                        FileChange(
+                            self._shown(path),
+                            change,
+                            signature[2],
+                            now.later.get(path, ""),
+                            max(0, signature[3] - several[signature[1]]) if signature[3] > 1 else 0,
+                        )
+                    )
         # Perhaps by a command that still runs: the look after its end must find them again.
         for path in later:
             if path in before.files:
@@ -180,8 +208,10 @@ class ChangeRecord:
         found: list[list[FileChange]],
     ) -> None:
         for path in before.files.keys() - now.files.keys():
+            if path in before.later and os.path.lexists(path):
+                continue  # of a folder of git's that is not this tree's any more
             folder = os.path.dirname(path)
-            while folder not in now.folders and folder not in self._tops:
+            while folder not in now.folders and folder not in (*self._tops, "/"):
                 folder = os.path.dirname(folder)
             removed_ns = now.folders.get(folder, commands[-1].began_ns)
             if not _is_since(removed_ns, commands[0].began_ns):
@@ -191,7 +221,20 @@ class ChangeRecord:
                 continue
             if not (now.incomplete and os.path.lexists(path)):
                 at = _last_at(commands, removed_ns)
-                found[at].append(FileChange(self._shown(path), "deleted"))
+                by = before.later.get(path, "")
+                found[at].append(FileChange(self._shown(path), "deleted", executed_by=by))
+
+    def _moved_ns(self, path: str) -> int:
+        """When a folder above a file last changed, up to the top."""
+        latest = 0
+        folder = os.path.dirname(path)
+        while folder != "/":
+            with suppress(OSError):
+                latest = max(latest, os.stat(folder, follow_symlinks=False).st_ctime_ns)
+            if folder in self._tops:
+                break
+            folder = os.path.dirname(folder)
+        return latest
 
     def _shown(self, path: str) -> str:
         top = self._root.path
@@ -199,9 +242,12 @@ class ChangeRecord:
         return os.fsencode(below).decode("utf-8", "replace")
 
     def _look(self, *, names_only: bool, quick: bool) -> _Look:
-        look = _Look({}, {}, set())
+        look = _Look({}, {}, set(), {})
         most = min(QUICK_FILES, self._most_files) if quick else self._most_files
         deadline = time.monotonic() + (_QUICK_S if quick else self._longest_s)
+        for top in self._tops:
+            for path in files_of_tree(top):
+                self._note_of_git(path, look)
         waiting = list(self._tops)
         while waiting:
             self._look_into(waiting.pop(), look, waiting, names_only=names_only)
@@ -223,19 +269,51 @@ class ChangeRecord:
         if self._is_skipped(folder, found):
             look.skipped.add(folder)
             return
+        if is_git_folder(entry.name for entry in found):
+            self._look_into_git(folder, folder, look)
+        inside = next((f"{top}/" for top in self._tops if is_below(folder, [top])), "")
+        below = f"{folder}/"[len(inside) :]
+        is_later = bool(executed_by(below))
+        soon: list[str] = []
         for entry in found:
+            if entry.path in look.later:
+                continue
             if entry.is_dir(follow_symlinks=False):
                 if entry.name in _SKIPPED_NAMES:
                     look.skipped.add(entry.path)
+                    if entry.name == ".git":
+                        self._look_into_git(entry.path, folder, look)
+                elif may_be_later(entry.name):
+                    soon.append(entry.path)
                 elif entry.path not in self._root.protected:
                     waiting.append(entry.path)
             else:
-                signature = None if names_only else _signature(entry)
+                by = executed_by(below + entry.name) if is_later or may_be_later(entry.name) else ""
+                if by:
+                    look.later[entry.path] = by
+                signature = None if names_only and not by else _signature(entry)
                 if names_only or signature is not None:
                     look.files[entry.path] = signature
+        waiting += soon  # the last are the next
         # After its files: a name that is missing was removed at this time or before.
         with suppress(OSError):
             look.folders[folder] = os.stat(folder, follow_symlinks=False).st_mtime_ns
+
+    def _look_into_git(self, folder: str, top: str, look: _Look) -> None:
+        """Of git's own files only those that decide what it executes."""
+        for path in files_of_git(folder, top):
+            if is_below(path, self._tops):
+                self._note_of_git(path, look)
+
+    def _note_of_git(self, path: str, look: _Look) -> None:
+        signature = _signature(path)
+        if signature is not None:
+            look.files[path] = signature
+            look.later[path] = "git"
+            inner = os.path.dirname(path)
+            if inner not in look.folders:
+                with suppress(OSError):
+                    look.folders[inner] = os.stat(inner, follow_symlinks=False).st_mtime_ns
 
     def _is_skipped(self, folder: str, found: list[os.DirEntry[str]]) -> bool:
         """A mark that a command adds later hides nothing: the folder is already known."""
@@ -254,7 +332,7 @@ def _last_at(commands: Sequence[Interval], time_ns: int) -> int:
 
 
 def _summary(changes: list[FileChange], incomplete: str) -> Changes:
-    changes.sort(key=lambda change: change.path)
+    changes.sort(key=lambda change: (not change.executed_by, not change.other_names, change.path))
     return Changes(tuple(changes[:MOST_LISTED]), len(changes), incomplete)
 
 
@@ -280,4 +358,4 @@ def _signature(entry: "os.DirEntry[str] | str") -> Signature | None:
         )
     except OSError:
         return None
-    return status.st_ctime_ns, status.st_ino, status.st_size
+    return status.st_ctime_ns, status.st_ino, status.st_size, status.st_nlink

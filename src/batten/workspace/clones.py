@@ -15,18 +15,12 @@ from contextlib import ExitStack, suppress
 from threading import Event
 
 from batten.contract.errors import CallerError, ProviderError
-from batten.workspace.git import (
-    HARMLESS,
-    Git,
-    Repository,
-    find_git,
-    find_repository,
-    open_git,
-    quiet_environment,
-)
+from batten.workspace.git import HARMLESS, Git, find_git, open_git, quiet_environment
+from batten.workspace.repository import Repository, find_repository
 
 _CHUNK = 1024 * 1024
 _OPENING_S = 10.0
+CLONING_S = 600.0
 _LONGEST_PROBLEM = 2000
 _KEPT_BITS = 0o777
 
@@ -42,7 +36,12 @@ def repository_at(directory: str) -> Repository | None:
 
 
 async def clone(
-    found: Repository, target: str, environ: Mapping[str, str], *, branch: str = ""
+    found: Repository,
+    target: str,
+    environ: Mapping[str, str],
+    *,
+    branch: str = "",
+    seconds: float = CLONING_S,
 ) -> None:
     """Clone a repository into a directory that does not exist yet; `branch` is checked out there.
 
@@ -61,7 +60,12 @@ async def clone(
         ours = [program, *HARMLESS]
         chosen = ["--branch", branch] if branch else []
         options = ["--quiet", "--no-local", "--no-hardlinks", "--template=", *chosen]
-        await _run_git([*ours, "clone", *options, "--", git.directory, target], environ)
+        try:
+            async with asyncio.timeout(seconds):
+                await _run_git([*ours, "clone", *options, "--", git.directory, target], environ)
+        except TimeoutError:
+            problem = f"git took longer than {seconds:g} s to clone {found.top}"
+            raise ProviderError(problem, code="workspace_failed") from None
     config = os.path.join(target, ".git", "config")
     await _run_git([*ours, "config", "--file", config, "remote.origin.url", found.top], environ)
 

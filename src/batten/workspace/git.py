@@ -7,6 +7,7 @@ configuration is ours; so no program that the repository names is started.
 
 import os
 import select
+import stat
 import subprocess
 import time
 from collections.abc import Generator, Mapping
@@ -14,11 +15,10 @@ from contextlib import contextmanager
 from signal import SIGKILL
 from typing import IO
 
-from msgspec import Struct
-
 from batten.workspace.environment import DEFAULT_PATH, command_environment
 from batten.workspace.private_directory import scratch_directory
 from batten.workspace.programs import find_program
+from batten.workspace.repository import Repository, first_text
 
 _LONGEST = 1024 * 1024
 """Bytes read of an answer."""
@@ -53,39 +53,9 @@ _KEPT_KEYS = frozenset(
 """How the repository is stored. None of these can name a program or a path."""
 
 
-class Repository(Struct, frozen=True):
-    top: str
-    """The working tree."""
-    own: str
-    """The git directory of this working tree."""
-    common: str
-    """The git directory that all its working trees share."""
-
-
-def find_repository(directory: str) -> Repository | None:
-    """The repository that holds a real directory, found as git finds it. May raise `OSError`."""
-    top: str = directory
-    while not os.path.lexists(os.path.join(top, ".git")):
-        if top == "/":
-            return None
-        top = os.path.dirname(top)
-    own = os.path.join(top, ".git")
-    if os.path.isfile(own):
-        own = os.path.join(top, first_text(own).removeprefix("gitdir:").strip())
-    shared = os.path.join(own, "commondir")
-    common = os.path.join(own, first_text(shared).strip()) if os.path.isfile(shared) else own
-    return Repository(top, os.path.realpath(own), os.path.realpath(common))
-
-
 def quiet_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of git without the user's and the machine's configuration."""
     return command_environment(_QUIET, source=environ)
-
-
-def first_text(path: str) -> str:
-    """The beginning of a file of git's, which is short."""
-    with open(path, errors="surrogateescape") as file:
-        return file.read(4096)
 
 
 def find_git(found: Repository, directory: str, environ: Mapping[str, str]) -> str | None:
@@ -115,7 +85,7 @@ def open_git(
                 if folder != found.common and own_names is not None and name not in own_names:
                     continue
                 if name not in _HELD_BACK and not os.path.lexists(link):
-                    os.symlink(os.path.join(folder, name), link)
+                    _show(os.path.join(folder, name), link)
         if with_worktrees:
             worktrees = os.path.join(found.common, "worktrees")
             os.makedirs(worktrees, exist_ok=True)
@@ -123,6 +93,13 @@ def open_git(
         with open(os.path.join(aside, "HEAD"), "w", errors="surrogateescape") as head:
             head.write(first_text(os.path.join(found.own, "HEAD")))
         yield Git(program, found, aside, environ, seconds, with_worktrees=with_worktrees)
+
+
+def _show(path: str, link: str) -> None:
+    """Neither pipes nor devices, which git would wait for until its deadline."""
+    mode = os.stat(path, follow_symlinks=True).st_mode if os.path.exists(path) else 0
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or not mode:
+        os.symlink(path, link)
 
 
 class Git:
@@ -160,6 +137,9 @@ class Git:
     def _keep_format(self) -> bool:
         """Write our configuration: how the repository is stored, and nothing else."""
         config = os.path.join(self._found.common, "config")
+        if not os.path.isfile(config):
+            self.problem = "the repository has no configuration"
+            return False
         listed = self.answer("config", "--file", config, "--no-includes", "--list", "-z")
         if listed is None:
             return False

@@ -123,7 +123,8 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
         if layer in _unusable and policy.mode == "auto":
             continue
         try:
-            link = await _launch(layer, _boundary(root, writable, policy, environ), policy, bwrap)
+            within = _boundary(layer, root, writable, policy, environ)
+            link = await _launch(layer, within, policy, bwrap)
         except ProviderError as error:
             _log.debug("layer=%s does not work: %s", layer, error)
             _unusable[layer] = error.message
@@ -138,7 +139,7 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
 
 
 def _boundary(
-    root: str, writable: list[str], policy: Policy, environ: Mapping[str, str]
+    layer: Layer, root: str, writable: list[str], policy: Policy, environ: Mapping[str, str]
 ) -> Boundary:
     if policy.mode == "none":
         return Boundary(root, _package(), environ, writable, Protection())
@@ -147,7 +148,13 @@ def _boundary(
     hidden = dict.fromkeys(policy.hidden)
     for path in policy.hidden:
         hidden |= dict.fromkeys(other_names(os.path.realpath(path)))
-    return Boundary(root, _package(), environ, writable, protection(writable, tuple(hidden)))
+    kept: list[str] = []
+    if layer == "bwrap":
+        from batten.workspace.run_later import found_in
+
+        kept = found_in(writable, policy.editable)
+    protected = protection(writable, tuple(hidden), tuple(kept))
+    return Boundary(root, _package(), environ, writable, protected)
 
 
 async def _launch(
@@ -180,6 +187,7 @@ async def _launch(
             exposes=exposes,
             holds_batten=is_below(os.path.realpath(_package()), writable),
             holds_system=any(map(holds_system, writable)),
+            read_only=tuple(_named(path, boundary.root) for path in protected.kept),
         )
         if policy.mode != "none" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
@@ -203,6 +211,12 @@ async def _launch(
         os.close(stderr)
         if stderr_write >= 0:
             os.close(stderr_write)
+
+
+def _named(path: str, root: str) -> str:
+    """As it is shown: names need not be text."""
+    shown = os.path.relpath(path, root) if is_below(path, [root]) else path
+    return os.fsencode(shown).decode("utf-8", "replace")
 
 
 def _cache_keeper_code() -> None:

@@ -56,7 +56,7 @@ def visible_places(boundary: Boundary, policy: Policy) -> list[str]:
 
 
 def _repository(root: str) -> list[str]:
-    from batten.workspace.git import find_repository
+    from batten.workspace.repository import find_repository
 
     try:
         found = find_repository(root)

@@ -44,6 +44,7 @@ def protection(
     """
     real = [path for path in dict.fromkeys(map(os.path.realpath, hidden)) if path not in writable]
     exposed = [path for path in real if is_below(path, writable)]
+    kept = tuple(path for path in kept if not is_below(path, real))
     within = [*exposed, *kept]
     return Protection(
         hidden=tuple(path for path in real if path in exposed or os.path.isdir(path)),

@@ -28,6 +28,21 @@ _IGNORE_FILES = (".gitignore", ".ignore", ".rgignore", ".git/info/exclude", ".gi
 ALWAYS = ("--no-config", "--no-require-git", "--hidden", "--glob=!**/.git", "--color=never")
 
 
+def _would_wait(directory: ResolvedPath) -> bool:
+    """Whether a pipe stands where `rg` looks for what to ignore: it would wait for its writer. One
+    in a folder below is ended with the search's time.
+    """
+    folder: str = directory.path
+    while True:
+        for name in _IGNORE_FILES:
+            path = os.path.join(folder, name)
+            if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+                return True
+        if folder == "/":
+            return False
+        folder = os.path.dirname(folder)
+
+
 def executable(root: str) -> str:
     """The bundled `rg`, else the one on the PATH; none that a command in `root` could replace.
 
@@ -73,6 +88,8 @@ async def records(
     from batten.workspace import landlock
 
     program = executable(directory.base)
+    if _would_wait(directory):
+        arguments = ["--no-ignore", *arguments]
     rules = landlock.reading_rules(_readable(program, directory.base))
     try:
         with directory_at(directory) as path:

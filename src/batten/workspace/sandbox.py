@@ -4,7 +4,7 @@ A command can read what the user can, but for the policy's hidden paths. Writing
 workspace, a private temporary directory and the policy's paths.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -16,14 +16,18 @@ Layer = Literal["bwrap", "landlock", "none"]
 _READING = "reading every file that you can read"
 _LOCKS = "locks on files that you can read"
 _EXPOSED = "Batten's own files, which are in the workspace"
-_RUN_LATER = "files that run later, such as .git/hooks (each change is recorded)"
-_NEW_RUN_LATER = "files that run later and are new (each is recorded)"
+_RUN_LATER = "files that other programs execute later, such as .git/hooks (each change is recorded)"
+_NEW_RUN_LATER = (
+    "files that other programs execute later and that are new, or deep in a large workspace (each"
+    " change is recorded)"
+)
 _LATER_SOCKETS = "local sockets outside /run and /tmp that are made later"
 _PIPES = "named pipes (FIFOs) outside the workspace"
 _SECOND_NAMES = "files with a second name outside the workspace (hard links)"
 
 
 REFUSES_SOCKETS = 9
+_REFUSES_SIGNALS = 6
 """The version of Landlock that refuses to connect to sockets by their path."""
 HALF_OF_FREE = -1
 
@@ -69,11 +73,14 @@ class Policy(Struct, frozen=True):
     """Absolute paths of sockets, or of folders with sockets, that commands may connect to."""
 
 
-class Sandbox(Struct, frozen=True):
-    """The layer in force, and the accesses it does not restrict."""
+class Sandbox(Struct, frozen=True, omit_defaults=True):
+    """The layer in force, in words: the accesses that it restricts, and those that it does not."""
 
     layer: Layer
     uncovered: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    """Paths that other programs execute: in the workspace, or absolute in another directory."""
 
 
 def layers_to_try(mode: Mode, bwrap: str | None) -> tuple[Layer, ...]:
@@ -98,6 +105,7 @@ def describe(
     exposes: bool = False,
     holds_batten: bool = False,
     holds_system: bool = False,
+    read_only: tuple[str, ...] = (),
 ) -> Sandbox:
     """The sandbox as reported by the keeper.
 
@@ -114,7 +122,35 @@ def describe(
         gaps.append("the system's own programs, which are in the workspace")
     if layer != "bwrap":
         layer = "landlock" if landlock_version else "none"
-    return Sandbox(layer, tuple(gaps))
+    closed = _closed(layer, policy, landlock_version, filtered=filtered, exposes=exposes)
+    return Sandbox(layer, tuple(gaps), tuple(closed), read_only)
+
+
+def _closed(
+    layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool, exposes: bool
+) -> Iterator[str]:
+    if layer == "none":
+        return
+    if policy.read_only:
+        yield "writing, but for a private temporary directory"
+    else:
+        yield "writing outside the workspace, the added directories and a temporary directory"
+    if policy.hidden and not exposes:
+        yield "Batten's home and your settings of Batten: commands find nothing there"
+    but = f", but for {', '.join(policy.sockets)}" if policy.sockets else ""
+    if layer == "bwrap":
+        yield f"/run and /tmp, which are empty, and the sockets of other programs there{but}"
+        yield f"sockets elsewhere that programs listen on now{but}"
+        yield "other processes: commands see and trace only their own, and not Batten's"
+    elif landlock_version >= REFUSES_SOCKETS or (filtered and not policy.sockets):
+        yield f"local sockets of other programs{but}"
+    if layer == "landlock" and landlock_version >= _REFUSES_SIGNALS:
+        yield "signals to other processes, their memory and their descriptors"
+    if not policy.network:
+        yield "the network"
+    if filtered:
+        yield "keyring, io_uring, vsock and the limits of other processes"
+    yield "mounts, devices, kernel settings and what else root may do"
 
 
 def _gaps(layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool) -> list[str]:

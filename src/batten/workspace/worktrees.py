@@ -15,15 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, Conflict, NotFound, ProviderError
-from batten.workspace.git import (
-    STATUS,
-    Git,
-    Repository,
-    find_git,
-    find_repository,
-    first_text,
-    open_git,
-)
+from batten.workspace.git import STATUS, Git, find_git, open_git
+from batten.workspace.repository import Repository, find_repository, first_text
 
 BRANCHES = "batten/"
 WORKTREE_BUSY = "worktree_busy"

@@ -201,4 +201,40 @@ for name in ("mnt", "pid", "net", "ipc", "user"):
 open(OUT + "/new", "w").close()
 """,
     ),
+    Attempt(
+        name="trace the first process",
+        script="""
+for pid in (1, os.getppid()):
+    for request in (16, 0x4206):
+        escaped(call(101 if X86 else 117, request, pid, 0, 0) == 0)
+""",
+        control=(),
+    ),
+    Attempt(
+        name="memory of the first process",
+        script="""
+held = ctypes.create_string_buffer(8)
+ours = struct.pack("=QQ", ctypes.addressof(held), 8)
+for pid in (1, os.getppid()):
+    for number in (310, 311) if X86 else (270, 271):
+        theirs = struct.pack("=QQ", 0x400000, 8)
+        failed = call(number, pid, ours, 1, theirs, 1, 0) < 0
+        escaped(not failed or ctypes.get_errno() == 14)
+    for name in ("mem", "environ", "maps", "auxv"):
+        try:
+            escaped(open(f"/proc/{pid}/{name}", "rb").read(1))
+        except OSError:
+            pass
+""",
+        control=(),
+    ),
+    Attempt(
+        name="descriptors of the first process",
+        script="""
+for pid in (1, os.getppid()):
+    for number in range(32):
+        escaped(call(438, os.pidfd_open(pid), number, 0) >= 0)
+""",
+        control=(),
+    ),
 ]

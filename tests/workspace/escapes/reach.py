@@ -2,7 +2,7 @@
 
 from .attempt import Attempt, shell
 
-NAMED = "sockets with a path"
+PIPES = "named pipes"
 SHARED_FILES = "shared memory in `/dev/shm`"
 SHARED_OBJECTS = "System V shared memory, semaphores and queues"
 
@@ -117,9 +117,17 @@ one = socket.socket(socket.AF_UNIX)
 one.connect(OUT + "/socket")
 one.send(b"x")
 """,
-        gap=NAMED,
-        open_in=("bwrap", "landlock"),
     ),
+    Attempt(
+        name="socket that a program outside made a link to",
+        script="""
+os.symlink(OUT + "/socket", "link")
+one = socket.socket(socket.AF_UNIX)
+one.connect("link")
+one.send(b"x")
+""",
+    ),
+    shell("pipe with a path", 'echo x > "$OUT/pipe"', PIPES, "bwrap"),
     Attempt(
         name="socket in /run/user",
         script="""
@@ -127,8 +135,6 @@ one = socket.socket(socket.AF_UNIX)
 one.connect(os.environ["SERVICE"])
 one.send(b"x")
 """,
-        gap=NAMED,
-        open_in=("landlock",),
         control=("root",),
     ),
     Attempt(

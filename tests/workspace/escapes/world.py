@@ -43,6 +43,9 @@ class World:
         self._udp.bind(("127.0.0.1", 0))
         self._nameless = self._serving(socket.AF_UNIX, f"\0{self.mark}")
         self._named = self._serving(socket.AF_UNIX, str(self.outside / "socket"))
+        os.mkfifo(self.outside / "pipe")
+        self._pipe = os.open(self.outside / "pipe", os.O_RDWR | os.O_NONBLOCK)
+        self._closing.callback(os.close, self._pipe)
         self._services = [self._nameless, self._named, self._tcp]
         self._service = "/nowhere"
         if os.access("/run/user", os.W_OK):
@@ -161,6 +164,9 @@ class World:
             with suppress(BlockingIOError):
                 server.accept()[0].close()
                 heard.append(str(server.getsockname()))
+        with suppress(BlockingIOError):
+            os.read(self._pipe, 100)
+            heard.append("pipe")
         with suppress(BlockingIOError):
             self._udp.recv(100, socket.MSG_DONTWAIT)
             heard.append("datagram")

@@ -9,16 +9,8 @@ import os
 import re
 from functools import lru_cache
 
-from batten.agent.rules.shell import name_set
 from batten.contract.errors import CallerError
-
-_GUARDED_FOLDERS = name_set(".git .claude .batten .vscode .idea .husky .devcontainer .ssh .gnupg")
-_GUARDED_FILES = name_set(
-    ".envrc .mcp.json .claude.json .gitconfig .gitmodules .ripgreprc .npmrc .yarnrc "
-    ".yarnrc.yml .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc "
-    ".zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .login .inputrc "
-    ".pre-commit-config.yaml"
-)
+from batten.workspace.run_later import TEXTS, escaped, part_that_counts
 
 
 def guarded_name(path: str) -> str:
@@ -26,27 +18,32 @@ def guarded_name(path: str) -> str:
 
     These files make other programs run something: hooks of git, tasks of editors, start files.
     """
-    parts = path.split("/")
-    for part in parts:
-        if part.lower() in _GUARDED_FOLDERS:
-            return part
-    return parts[-1] if parts[-1].lower() in _GUARDED_FILES else ""
-
-
-_GUARDED_TEXT = (
-    r"\.(?:git(?:\b|config|modules)|claude|batten|vscode|idea|husky|devcontainer|ssh|gnupg|envrc|mcp\.json|ripgreprc"
-    r"|npmrc|yarnrc|pre-commit|\w*sh(?:rc|env)|bash_|z?profile|zlog|login|inputrc)|git\s+.*config"
-)
+    return part_that_counts(path)
 
 
 def may_be_guarded(line: str) -> bool:
     """Whether a command line must be read to know if it writes to a file that needs a rule of its
     own.
     """
-    bare = re.sub(r"[\\'\"]", "", line)
-    if "." not in bare and "conf" not in bare.lower():
-        return False  # without the pattern, which takes long to compile
-    return re.search(_GUARDED_TEXT, bare, re.IGNORECASE) is not None
+    bare = re.sub(r"[\\'\"]", "", line).lower()
+    return any(text in bare for text in TEXTS) or ("git" in bare and "config" in bare)
+
+
+def editable_globs(pattern: str, workspace: str) -> list[str]:
+    """Globs of absolute paths for a pattern that names a file with a rule of its own; none for any
+    other pattern.
+    """
+    if not part_that_counts(pattern):
+        return []
+    base = escaped(workspace.rstrip("/"))
+    if pattern.startswith("//"):
+        return [pattern[1:]]
+    if pattern.startswith("~/"):
+        return [escaped(os.path.expanduser("~")) + pattern[1:]]
+    is_tied = "/" in pattern.rstrip("/")
+    inside = pattern.removeprefix("./").lstrip("/")
+    found = [f"{base}/{inside}" if is_tied else f"{base}/**/{inside}"]
+    return [*found, pattern] if pattern.startswith("/") else found
 
 
 _NOT_UNDERSTOOD = (

@@ -85,7 +85,7 @@ _DIFF = Program(
 _TREE = Program(
     "-adfxpugshDFrtcUJXCnNqQASlv -L=NUMBER -P= -I= -H= -T= --noreport --nolinks --prune --inodes "
     "--device --dirsfirst --filesfirst --du --si --matchdirs --ignore-case --gitignore "
-    "--metafirst --fflinks --sort= --charset= --filelimit=NUMBER --timefmt= --version --help",
+    "--metafirst --fflinks --sort? --charset? --filelimit? --timefmt? --version --help",
     follows="-l",
     may_write=True,
     values_apart=True,
@@ -106,7 +106,7 @@ _DU = Program(
     follows="-L --dereference",
 )
 _COLUMN = Program(
-    "-tedLJxV -n= -O= -N= -l= -E= -H= -R= -T= -W= -r= -i= -p= -c= -o= -s= --table --table-name= "
+    "-tedLJxV -O= -N= -l= -E= -H= -R= -T= -W= -r= -i= -p= -c= -o= -s= --table --table-name= "
     "--table-order= --table-columns= --table-columns-limit= --table-noextreme= "
     "--table-noheadings --table-header-repeat --table-hide= --table-right= --table-truncate= "
     "--table-wrap= --keep-empty-lines --json --tree= --tree-id= --tree-parent= --output-width= "

@@ -158,6 +158,20 @@ def _subject(tool: str) -> Subject:
     return "text"
 
 
+def editable_by(rules: Iterable[Rule], workspace: str) -> tuple[str, ...]:
+    """Globs of absolute paths that rules let tools edit by name, though other programs execute what
+    is there: commands may write them too.
+    """
+    found: list[str] = []
+    for rule in rules:
+        read = pattern_of(rule)
+        if rule.action == "allow" and read.subject == "path" and read.tool in _EDITORS:
+            from batten.agent.rules.paths import editable_globs
+
+            found += editable_globs(read.rest.strip(), workspace)
+    return tuple(found)
+
+
 def pattern_of(rule: Rule) -> RulePattern:
     """The pattern of a rule that was parsed before; one that cannot be read is about no tool."""
     try:

@@ -11,8 +11,8 @@ from batten.contract.errors import BattenError, CallerError
 from batten.models.pricing import price
 from batten.models.probing import Probe, check_configured, probe
 from batten.models.registry import PLACES, ProviderPlace, has_place
+from batten.redact.configured import configured_values
 from batten.redact.redactor import Redactor
-from batten.redact.secrets import configured_values
 from batten.tools.mcp_config import DEFAULT_TIMEOUT_S
 
 _LONGEST_S = 30.0

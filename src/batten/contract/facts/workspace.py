@@ -17,6 +17,12 @@ class ChangedFile(Struct, frozen=True):
     """`created`, `modified` or `deleted`."""
     size_bytes: int | UnsetType = UNSET
     """After the command; absent for a deleted file and for a folder."""
+    executed_by: str | UnsetType = UNSET
+    """What executes or believes the file merely because a person opens, enters or lists its folder:
+    `git`, `the editor`, `direnv`. Look at it before you do."""
+    other_names: int | UnsetType = UNSET
+    """How many more names the file has that were not looked at (hard links), perhaps outside the
+    workspace: it changed under these too."""
 
 
 class WorkspaceChangedByCommand(Fact, frozen=True):
@@ -27,6 +33,7 @@ class WorkspaceChangedByCommand(Fact, frozen=True):
     tool_call_id: str
     tool_name: str
     files: list[ChangedFile]
+    """Those that other programs execute come first."""
     file_count: int
     """All changed files, also those left out of a long list."""
     incomplete: str | UnsetType = UNSET

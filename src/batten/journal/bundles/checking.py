@@ -32,6 +32,7 @@ from batten.journal.bundles.manifest import (
 from batten.journal.contract import SessionRow
 from batten.journal.rows import Changes, FactContext, RunFold, fold
 from batten.redact.seal import SealKey
+from batten.settings.regular import open_regular
 
 _ID = re.compile(r"[a-z]+_[0-9A-Za-z_-]{1,80}")
 
@@ -67,13 +68,13 @@ class Visitor(Protocol):
 
 def read_manifest(path: str, limit: int) -> Manifest:
     """What a bundle says of itself; nothing else of it is checked."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return _manifest(ContainerReader(file, limit))
 
 
 def read_facts(path: str, limit: int) -> Iterator[Event]:
     """The facts of a bundle alone."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         reader = ContainerReader(file, limit)
         manifest = _manifest(reader)
         _member(reader, EVENTS)
@@ -82,7 +83,7 @@ def read_facts(path: str, limit: int) -> Iterator[Event]:
 
 def walk(path: str, limit: int, visitor: Visitor) -> None:
     """Read a bundle to its end. Raises `BadBundle` for anything that its manifest does not say."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         reader = ContainerReader(file, limit)
         manifest = _manifest(reader)
         visitor.begin(manifest)

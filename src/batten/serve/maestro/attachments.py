@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from batten.contract.conversation import File, Image
 from batten.contract.errors import BattenError, CallerError
-from batten.serve.attached_files import PICTURES, READ_AS_TEXT, read_regular
+from batten.serve.attached_files import PICTURES, READ_AS_TEXT, read_attached
 from batten.serve.maestro.limits import Limits
 from batten.workspace.root import Root
 
@@ -75,7 +75,7 @@ def _load_one(path: str, cwd: str, limits: Limits, may_read: Callable[[str], boo
         raise CallerError(f"it cannot be read: {error}"[:_LONGEST_SHOWN]) from error
     if not allowed:
         raise CallerError("a rule denies reading it")
-    data = read_regular(full, limits.attachment_bytes)
+    data = read_attached(full, limits.attachment_bytes)
     if kind.startswith("image/") and kind != READ_AS_TEXT:
         if kind not in PICTURES:
             raise CallerError(f"{kind} is no picture that a model can be shown")

@@ -9,7 +9,10 @@ from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.incoming import Hello
 from batten.protocols.maestro.outgoing import Ready, SessionInfo, Status
 from batten.settings.folders import has_settings
+from batten.settings.regular import read_regular
 from batten.wiring.spec import SessionSpec
+
+_LONGEST_NAME = 4096
 
 
 def ready(model: str, session_id: str) -> Ready:
@@ -94,10 +97,12 @@ def _head(git: str) -> str | None:
     """The content of `HEAD`; a linked worktree's `.git` is a file that names its directory."""
     try:
         if os.path.isfile(git):
-            with open(git, encoding="utf-8") as file:
-                named = file.read(4096).removeprefix("gitdir:").strip()
+            named = _text(git).removeprefix("gitdir:").strip()
             git = os.path.join(os.path.dirname(git), named)
-        with open(os.path.join(git, "HEAD"), encoding="utf-8") as file:
-            return file.read(4096).strip()
+        return _text(os.path.join(git, "HEAD")).strip()
     except (OSError, ValueError):
         return None
+
+
+def _text(path: str) -> str:
+    return read_regular(path, _LONGEST_NAME).decode()

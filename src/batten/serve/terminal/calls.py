@@ -1,5 +1,6 @@
 """One tool call as a block of lines: what was called, its output, how it ended."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from batten.serve.terminal.measures import duration
 _LONGEST_INPUT = 200
 _LONGEST_QUESTION = 16_000
 _MOST_FILES = 5
+_MOST_WARNINGS = 20
 OUTPUT, _RESULT = "  │ ", "  └ "
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 _SUBJECTS = ("command", "file_path", "path", "pattern", "url", "query", "prompt", "name")
@@ -83,6 +85,15 @@ def changed_files(fact: facts.WorkspaceChangedByCommand) -> str:
     return f"changed by the command: {names}" + (f" and {more} more" if more > 0 else "")
 
 
+def run_later(fact: facts.WorkspaceChangedByCommand) -> Iterator[str]:
+    """Of the files that a command changed, those to look at before anything else is done there."""
+    for file in fact.files[:_MOST_WARNINGS]:
+        if file.executed_by is not UNSET:
+            yield f"{file.executed_by} executes what a command has {file.change}: {file.path}"
+        elif file.other_names is not UNSET:
+            yield f"{file.path} changed under {file.other_names} other names too (hard links)"
+
+
 class CallBlock:
     """The lines of one call, in order. The owner decides when they are written."""
 
@@ -122,6 +133,7 @@ class CallBlock:
                 return [line(text, prefix=OUTPUT) for text in texts]
             case facts.WorkspaceChangedByCommand() if fact.files:
                 self._touched.append(line(changed_files(fact), prefix=OUTPUT))
+                self._touched += [line(each, "yellow", prefix="! ") for each in run_later(fact)]
                 return []
             case facts.ToolStarted() if fact.child_run_id is not UNSET:
                 return [line(f"child run {fact.child_run_id}", "dim", prefix=OUTPUT)]

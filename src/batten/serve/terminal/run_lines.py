@@ -7,7 +7,7 @@ import msgspec
 from batten.contract import facts
 from batten.contract.cutting import shortened
 from batten.serve.alerts import alert_line
-from batten.serve.terminal.calls import changed_files
+from batten.serve.terminal.calls import changed_files, run_later
 from batten.serve.terminal.lines import Kind, Line, line
 from batten.serve.terminal.measures import count, counted, dollars, duration
 from batten.serve.terminal.panel_lines import panel_rows
@@ -110,6 +110,8 @@ def _limits_and_endings(fact: facts.Fact, totals: Totals) -> Iterator[_Row]:
             yield "! ", gone, "yellow"
         case facts.WorkspaceChangedByCommand() if fact.files:
             yield "    ", changed_files(fact), "dim"
+            for text in run_later(fact):
+                yield "! ", text, "yellow"
         case facts.ToolEditReverted():
             yield "! ", f"reverted {fact.patch_artifact_id} by {fact.reverted_by}", "yellow"
         case facts.RunResumedFromEvent():
