@@ -76,6 +76,26 @@ def test_a_home_that_others_can_write_is_refused_by_every_command(
     assert list(stage.home.iterdir()) == []
 
 
+_MAKERS = ("token", "keys", "serve", "runtime", "hosted-runner")
+MAKING = [argv for argv in COMMANDS if argv[0] in _MAKERS and "list" not in argv]
+
+
+@pytest.mark.parametrize("argv", MAKING, ids=lambda argv: " ".join(argv[:2]))
+def test_a_home_that_cannot_be_made_is_an_error_in_words(stage: Stage, argv: list[str]) -> None:
+    """As that of a user without a home directory."""
+    blocked = stage.directory / "file"
+    blocked.touch()
+    home = str(blocked / "home")
+    environ = {**environment(stage), "BATTEN_HOME": home, "MAESTRO_WEB_REQUIRE_KEY": "0"}
+    said = subprocess.run(
+        [BATTEN, *argv], env=environ, cwd=stage.workspace, capture_output=True, timeout=30,
+        stdin=subprocess.DEVNULL, check=False, text=True,
+    )  # fmt: skip
+    assert said.returncode in (1, 78), said.stderr
+    assert f"{home} cannot be made: Not a directory; set BATTEN_HOME" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
 def test_doctor_names_a_home_that_others_can_write(stage: Stage) -> None:
     stage.home.mkdir(exist_ok=True)
     stage.home.chmod(0o777)

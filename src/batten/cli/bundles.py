@@ -37,7 +37,7 @@ from batten.serve.terminal.measures import counted
 from batten.session.naming import named_session
 from batten.sinks.audit.derive import IMPORTED
 from batten.sinks.imported import silently
-from batten.wiring.home import absolute, batten_home
+from batten.wiring.home import absolute, batten_home, make_home
 
 _VARIABLE = "BATTEN_BUNDLE_PASSPHRASE"
 _SOURCES = f"give it in {_VARIABLE}, with --passphrase-file, or at a terminal"
@@ -164,7 +164,7 @@ async def _import(path: str, options: Namespace) -> int:
                 " the rest"
             )
     checked = await asyncio.to_thread(check, path, options.max_size, passphrase)
-    os.makedirs(home, mode=0o700, exist_ok=True)
+    make_home(home)
     with removal_lock(home), closing(open_journal(read_only=False)) as journal:
         source = Source(path, options.max_size, checked, passphrase)
         return await _store(home, journal, source, options)

@@ -19,6 +19,7 @@ from batten.cli.tokens import why_token_is_wanted
 from batten.contract.errors import BattenError, CallerError
 from batten.serve.output import instead_of_people, redact_for_people, say
 from batten.serve.words import redacting
+from batten.wiring.home import make_home
 from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _serve(config: "RunnerConfig", flags: Sequence[str], environ: Mapping[str, s
     os.chdir(root)
     opener = SessionOpener(replace(headless_spec(options, environ), surface="maestro"))
     hosting = _Hosting(config, opener, flags)
-    os.makedirs(opener.home, mode=0o700, exist_ok=True)
+    make_home(opener.home)
     hosting.prepare()
     log = _log_to_stderr(environ, config.identity.runner_session_id)
     try:

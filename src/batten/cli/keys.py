@@ -13,7 +13,7 @@ from batten.cli.auditing import record
 from batten.cli.parsing import UsageError
 from batten.serve.http.keys import KeyStore, StoredKey
 from batten.serve.output import put, say
-from batten.wiring.home import batten_home
+from batten.wiring.home import batten_home, make_home
 
 _OVERLAP = timedelta(hours=24)
 _FLAGS = {"create": ("scope", "expires"), "rotate": ("expires", "overlap")}
@@ -21,8 +21,11 @@ _FLAGS = {"create": ("scope", "expires"), "rotate": ("expires", "overlap")}
 
 
 def manage_keys(options: Namespace) -> int:
-    store = KeyStore(batten_home(os.environ, current_directory()))
+    home = batten_home(os.environ, current_directory())
     _check(options)
+    if options.action == "create":
+        make_home(home)
+    store = KeyStore(home)
     for one in store.damaged():
         say(f"batten: {one}")
     match options.action:

@@ -20,7 +20,7 @@ from batten.contract.errors import BattenError, CallerError, JournalError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
-from batten.wiring.home import batten_home
+from batten.wiring.home import batten_home, make_home
 
 if TYPE_CHECKING:
     from batten.journal.contract import Journal
@@ -195,7 +195,7 @@ async def _serve(options: Namespace, environ: Mapping[str, str]) -> None:
     from batten.settings.control_plane import read_control_plane
 
     home = batten_home(environ, current_directory())
-    os.makedirs(home, mode=0o700, exist_ok=True)
+    make_home(home)
     listening = listening_of(options, environ)
     authenticator = authenticator_of(options, environ, home, listening)
     directory = options.policies or environ.get("MACP_POLICIES_DIR")

@@ -22,7 +22,7 @@ from batten.contract.errors import BattenError, CallerError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
-from batten.wiring.home import absolute, batten_home
+from batten.wiring.home import absolute, batten_home, make_home
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import ServerKind, SessionSpec, TaskGrants
 
@@ -392,7 +392,7 @@ def _serve(
     wants_token = why_token_is_wanted(base, options.workers)
     runtime = hosted_runtime(options, wants_token)
     opener = SessionOpener(base)
-    os.makedirs(opener.home, mode=0o700, exist_ok=True)
+    make_home(opener.home)
     table = sink_table(opener.home, environ, base.cwd or current_directory(), base.settings)
     check_sinks(opener.home, environ, table)
     staff = _staff(options, flags, environ)

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from batten.cli import current_directory
 from batten.client.home_service import make_home_token
 from batten.serve.output import put
-from batten.wiring.home import batten_home
+from batten.wiring.home import batten_home, make_home
 
 if TYPE_CHECKING:
     from batten.wiring.spec import SessionSpec
 
 
 def print_token(options: Namespace) -> int:
-    put(make_home_token(batten_home(os.environ, current_directory())))
+    home = batten_home(os.environ, current_directory())
+    make_home(home)
+    put(make_home_token(home))
     return 0
 
 

@@ -29,6 +29,16 @@ def home_path(environ: Mapping[str, str], cwd: str) -> str:
     return home
 
 
+def make_home(home: str) -> None:
+    """Make the directory, for its owner alone. Raises `CallerError` if it cannot be made."""
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+    except OSError as error:
+        why = f"{home} cannot be made: {error.strerror or error}"
+        remedy = "set BATTEN_HOME to a directory that this user may write"
+        raise CallerError(f"{why}; {remedy}", code="config") from error
+
+
 def absolute(path: str, cwd: str) -> str:
     """The absolute path. A relative one needs a current directory that still exists."""
     if not cwd and not os.path.isabs(path):
