@@ -1,5 +1,6 @@
 """`batten diff` and `batten revert` on files that commands changed."""
 
+import json
 import os
 import subprocess
 
@@ -163,3 +164,38 @@ def test_a_command_whose_worker_was_killed_is_named(shell: Shell) -> None:
     assert shell("--resume", "last", "--model", model).code == 0
     assert reason in shell("diff", "last").out.decode()
     assert reason in shell("revert", "last").err
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+def test_the_model_is_told_why_git_left_a_file_as_it_was(shell: Shell, mode: Mode) -> None:
+    """It ends with 0, and a commit would take back what the other branch has."""
+    workspace = shell.stage.workspace
+    (workspace / ".npmrc").write_text("first\n")
+    for line in (
+        "init -q -b main .",
+        "add .",
+        "commit -qm first",
+        "checkout -qb other",
+        "commit -qam second",
+        "checkout -q main",
+    ):
+        if line.startswith("commit -qam"):
+            (workspace / ".npmrc").write_text("second\n")
+        identity = ["-c", "user.name=a", "-c", "user.email=b"]
+        subprocess.run(["git", *identity, *line.split()], cwd=workspace, check=True, timeout=30)
+    said = shell.play(
+        [bash("git checkout other 2>&1 | cat")],
+        [bash("echo 'Read-only file system: what it means'")],
+        [say("done")],
+        flags=("--sandbox", mode, "--allow", "bash"),
+    )
+    assert said.code == 0
+    assert (workspace / ".npmrc").read_text() == "first\n"
+    checkout, other = (
+        event["data"]["output"]
+        for event in map(json.loads, shell("events", *shell.run_ids()).out.splitlines())
+        if event["type"] == "tool.completed"
+    )
+    assert "unable to unlink old '.npmrc'" in checkout
+    assert "could not replace as modified: do not commit them" in checkout
+    assert "lets commands" not in other

@@ -297,8 +297,8 @@ class _Execution:
         else:
             summary = ended
             ending = "completed" if exit_.success else "failed"
-        if ending == "failed" and self._command.launch.sandbox_layer == "bwrap":
-            text += _hint(text)
+        if ending != "timed_out" and self._command.launch.sandbox_layer == "bwrap":
+            text += _hint(text, has_failed=ending == "failed")
         killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
         return ToolOutput(
             text=text + killed,
@@ -333,14 +333,26 @@ class _Execution:
         )
 
 
-def _hint(text: str) -> str:
-    """What a refusal of bubblewrap means, which programs cannot tell."""
-    if "Read-only file system" not in text and "Device or resource busy" not in text:
+_REFUSALS = ("Read-only file system", "Device or resource busy")
+
+
+def _hint(text: str, *, has_failed: bool) -> str:
+    """What a refusal of bubblewrap means, which programs cannot tell.
+
+    One of git's does not always fail: `git checkout` leaves the file as it was, and ends with 0.
+    """
+    if not any(refusal in text for refusal in _REFUSALS):
         return ""
+    said = [line for line in text.splitlines() if line.endswith(_REFUSALS)]
+    if not has_failed and not any(": " in line for line in said):
+        return ""
+    left = any("unable to unlink" in line or "unable to create" in line for line in said)
     return (
         "\n[Commands can only read what is outside the workspace, and in it the files that other"
         " programs execute, such as .git/config and .vscode. File tools can write those; a rule"
-        " such as allow Edit(./.vscode/**) lets commands.]"
+        " such as allow Edit(./.vscode/**) lets commands."
+        + (" Git shows those that it could not replace as modified: do not commit them." * left)
+        + "]"
     )
 
 
