@@ -103,6 +103,9 @@ async def test_where_a_command_could_connect_the_owner_needs_the_token(tmp_path:
         answer = await server.ask("GET", "/toy/page")
         assert (answer.status, answer.error["type"]) == (401, "unauthorized")
         assert "its commands may use the network" in answer.error["message"]
+        # Not a key: with the first one the owner would need one for everything.
+        assert "batten token" in answer.error["operator_action"]
+        assert "batten keys" not in answer.error["operator_action"]
         for header in ("X-Api-Key", "X-Hecate-Runtime-Token"):
             headers = {header: home_token(str(tmp_path))}
             told = (await server.ask("GET", "/toy/page", headers=headers)).json

@@ -57,6 +57,12 @@ _OWNERS = Door(lambda _: LOCAL, is_counted=False)
 class NotTheOwner(HttpError):
     """No key is wanted of the owner, and this connection is not known to be the owner's."""
 
+    remedy = (
+        'As the user of the service: curl -H "Authorization: Bearer $(batten token)" …, and for'
+        ' commands of Batten BATTEN_SERVER_KEY="$(batten token)"'
+    )
+    """The first key would end that no key is wanted of the owner."""
+
     def __init__(self, reason: str) -> None:
         super().__init__(
             "unauthorized",

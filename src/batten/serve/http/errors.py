@@ -113,6 +113,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Any] = {}
     """More about it, such as `field`; never in place of the names above."""
     headers: tuple[tuple[str, str], ...] = ()
+    remedy: str = ""
+    """In place of the usual one for the code."""
 
     @property
     def user_message(self) -> str:
@@ -120,7 +122,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
     @property
     def operator_action(self) -> str:
-        return _FOR_OPERATORS.get(self.code, "")
+        return self.remedy or _FOR_OPERATORS.get(self.code, "")
 
 
 ErrorShape = Callable[[Problem], Any]
@@ -129,6 +131,9 @@ ErrorShape = Callable[[Problem], Any]
 
 class HttpError(BattenError):
     """An error with a status, headers or fields of its own."""
+
+    remedy: str = ""
+    """What the operator can do, if that is not the usual for the code."""
 
     def __init__(
         self,
@@ -166,8 +171,9 @@ def problem(error: BaseException, request_id: str) -> Problem:
         )
     headers: tuple[tuple[str, str], ...] = ()
     fields: Mapping[str, Any] = {}
+    remedy = ""
     if isinstance(error, HttpError):
-        headers, fields = error.headers, error.fields
+        headers, fields, remedy = error.headers, error.fields, error.remedy
     retry_s = _RETRY_S.get(error.code)
     if retry_s is not None and not any(name == "retry-after" for name, _ in headers):
         headers = (*headers, ("retry-after", str(retry_s)))
@@ -181,6 +187,7 @@ def problem(error: BaseException, request_id: str) -> Problem:
         request_id=request_id,
         fields=fields,
         headers=headers,
+        remedy=remedy,
     )
 
 
