@@ -39,10 +39,19 @@ def refusal(home: Path) -> str:
     return refused.value.message
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777])
+@pytest.mark.parametrize("mode", [0o777, 0o702])
 def test_a_home_that_others_can_write_is_refused_with_the_fix(home: Path, mode: int) -> None:
     home.chmod(mode)
     assert f"chmod 700 {home}" in refusal(home)
+
+
+@is_root
+def test_a_sticky_home_as_of_a_mounted_disk_is_used_while_all_in_it_is_ours(home: Path) -> None:
+    home.chmod(0o1777)
+    (home / "journal.db").touch(0o600)
+    assert batten_home({"BATTEN_HOME": str(home)}, "/") == str(home)
+    os.chown(home / "journal.db", STRANGER, -1)
+    assert f"chown -R 0 {home / 'journal.db'}" in refusal(home)
 
 
 @is_root
