@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -512,4 +513,21 @@ async def test_fresh_folders_have_what_commands_need_and_nothing_else(
         written = await run(keeper, "echo x > /tmp/new")
     seen = ["tool", str(repository)] + (["other"] if mode != "bwrap" else [])
     assert shown.stdout.splitlines() == seen, shown.stderr
+    assert not written.exit.success
+
+
+@confined
+async def test_a_python_environment_in_a_fresh_folder_has_its_packages(
+    tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment, workspace = tmp_path / "environment", tmp_path / "workspace"
+    workspace.mkdir()
+    venv.create(environment, symlinks=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "a_package.py").write_text("print('found')\n")
+    monkeypatch.setenv("PATH", f"{environment}/bin:{os.environ['PATH']}")
+    async with keeper_at(workspace, mode) as keeper:
+        shown = await run(keeper, "python3 -c 'import a_package'")
+        written = await run(keeper, f"echo x > {packages}/a_package.py")
+    assert shown.stdout == "found\n", shown.stderr
     assert not written.exit.success

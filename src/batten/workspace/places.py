@@ -39,12 +39,22 @@ def usual_places(
     root: str, environ: Mapping[str, str], fresh: list[str], *, network: bool
 ) -> list[str]:
     """What commands use wherever it is: programs, the user's files, the repository around them."""
-    folders = [environ.get("HOME", ""), *_IN_RUN, *environ.get("PATH", "").split(":")]
+    programs = environ.get("PATH", "").split(":")
+    folders = [environ.get("HOME", ""), *_IN_RUN, *programs]
+    folders += [_installation(path) for path in programs if is_below(path, fresh)]
     if network:
         folders.append(_RESOLVER)
     if is_below(root, fresh) or os.path.isfile(os.path.join(root, ".git")):
         folders += _repository(root)
     return folders
+
+
+def _installation(programs: str) -> str:
+    """The folder around the programs, if what they load lies there: a Python environment, `lib`."""
+    folder, name = os.path.split(os.path.realpath(programs))
+    if name == "bin" and any(os.path.exists(f"{folder}/{one}") for one in ("pyvenv.cfg", "lib")):
+        return folder
+    return programs
 
 
 def visible_places(boundary: Boundary, policy: Policy) -> list[str]:
