@@ -46,7 +46,7 @@ def ahead(text: str) -> str:
         except OverflowError:
             raise argparse.ArgumentTypeError(f"{text!r} is too far ahead") from None
     else:
-        at = _instant(given, is_end=True)
+        at = _instant(given, is_end=True, span="90d or 12h for so long from now")
     if at <= stored(now):
         raise argparse.ArgumentTypeError(
             f"{text!r} is over already: write 90d or 12h for so long from now, or a day to come"
@@ -62,7 +62,8 @@ def size(text: str) -> int:
     return int(found[1]) << (10 * _POWERS[found[2].lower()])
 
 
-def _instant(text: str, *, is_end: bool) -> str:
+def _instant(text: str, *, is_end: bool, span: str = "12h or 7d for that long ago") -> str:
+    """`span`: what a duration means, for who writes neither."""
     given = text.strip()
     if _DURATION.fullmatch(given):
         return _ago(duration(given), given)
@@ -78,8 +79,7 @@ def _instant(text: str, *, is_end: bool) -> str:
         return stored(at)
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time: write 2026-01-31, 2026-01-31T08:00, today, or 12h or 7d for"
-            " that long ago"
+            f"{text!r} is not a time: write 2026-01-31, 2026-01-31T08:00, today, or {span}"
         ) from None
 
 
