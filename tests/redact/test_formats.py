@@ -54,6 +54,30 @@ def test_a_vendor_and_a_word_for_secrets_are_enough_in_what_a_person_wrote() -> 
         assert authored.text(plain) in (plain, REDACTOR.text(plain))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "      - uses: {word}/setup-action@{sha1} # v4",
+        "image: {word}/agent:7@sha256:{sha256}",
+        "{word}==1.2.3 --hash=sha256:{sha256}",
+        "INFO {word}.client request_id={md5} took 5 ms",
+        '{{"service": "{word}", "trace_id": "{uuid}"}}',
+        "{word} build id: {uuid}",
+    ],
+)
+def test_digests_pinned_commits_and_ids_of_logs_near_a_vendor_stay(line: str) -> None:
+    chance = random.Random(11)
+    for word in filter(str.isalpha, dict(NEAR)):
+        text = line.format(
+            word=word,
+            sha1=chance.randbytes(20).hex(),
+            sha256=chance.randbytes(32).hex(),
+            md5=chance.randbytes(16).hex(),
+            uuid=uuid.UUID(bytes=chance.randbytes(16)),
+        )
+        assert REDACTOR.text(text) == text
+
+
 def test_random_looking_values_far_from_any_vendor_stay() -> None:
     chance = random.Random(7)
     for _ in range(50):

@@ -50,6 +50,14 @@ _RUN_CLASS = "[A-Za-z0-9_+/=.:-]"
 _LONGEST_RUN = 110
 _SHORTEST_RUN = 14
 _SHORTEST_ALONE = 34
+_NO_SECRET = (
+    r"(?i)(?:\b(?:sha(?:1|224|256|384|512)|md5)[:=-]|[\w.-]/[\w./-]{1,100}@"
+    r"|\b(?:\w{1,40}[_-])??(?:request|trace|span|correlation|commit|build|run|job|test)[_ -]?id"
+    r"[\"']?[ ]?[=:][ ]?[\"']?)$"
+)
+"""Behind these a digest, a pinned commit (`owner/action@…`) or an id of a log is no token of the
+vendor near it."""
+_LONGEST_NO_SECRET = 160
 _SECRET_WORDS = r"key|token|secret|passw|cred|auth"
 """A person or a model names a secret so; without such a word a vendor's name proves nothing."""
 _ESCAPE = r"(?:\\[nrtbfv]|%[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\[[0-9;]{0,12}[mK])$"
@@ -302,6 +310,8 @@ def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
             return False
         folded = earlier.lower()
         if not guesses and compiled(_SECRET_WORDS).search(folded) is None:
+            return False
+        if compiled(_NO_SECRET).search(earlier[-_LONGEST_NO_SECRET:]):
             return False
         return any(
             compiled(pattern).fullmatch(value)
