@@ -57,6 +57,8 @@ def test_values_assigned_to_names_that_say_so_are_found(text: str, redacted: str
 @pytest.mark.parametrize(
     "text",
     [
+        "Run options: --seed 54321",
+        "cargo test -- --shuffle-seed 1617181920212",
         "def login(user: str, password: str) -> Token:",
         "token = next(tokens)",
         "token = basic éééééééé",
