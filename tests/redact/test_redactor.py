@@ -59,6 +59,7 @@ def test_values_assigned_to_names_that_say_so_are_found(text: str, redacted: str
     [
         "Run options: --seed 54321",
         "cargo test -- --shuffle-seed 1617181920212",
+        "again with `rspec --seed 54321`.",
         "def login(user: str, password: str) -> Token:",
         "token = next(tokens)",
         "token = basic éééééééé",

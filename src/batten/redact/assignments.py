@@ -111,8 +111,8 @@ def _after_blank(opening: re.Match[str], head: str, after: str) -> bool:
         return len(head) >= 6
     clear = is_mixed(head) or after in ("", "\n", "\r", "'", '"')
     if compiled(_FLAG).search(earlier):
-        if key.lower() in ("seed", "salt") and head.isdigit():
-            return False  # of a test runner's chance: `--seed 54321`
+        if key.lower() in ("seed", "salt") and head.rstrip("`.,;:)").isdigit():
+            return False  # of a test runner's chance
         # In a help text the first word of an explanation follows.
         return clear and not compiled(r"[A-Z_]+").fullmatch(head)
     return key.lower() == "password" and opening["quote"] == "'" and after == "'"
