@@ -434,6 +434,8 @@ def guarded_names(line: CommandLine) -> set[str]:
                 if before == "-i" and command.words[0] == "ssh":
                     # A key, which is read.
                     continue
+                if command.words[0] in ("tar", "rsync") and word.startswith("--exclude="):
+                    continue
                 targets += [word, word.rpartition("=")[2], word.rpartition(":")[2]]
         targets += [
             each.replace(HOLE, value) for each in targets if HOLE in each for value in values
