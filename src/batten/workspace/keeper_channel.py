@@ -165,9 +165,8 @@ async def _launch(
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     stderr, stderr_write = os.pipe()
-    exposes = bool(protected.exposed) or protected.has_links
-    if layer == "bwrap":
-        exposes = not prepare(protected)
+    exposes = not prepare(protected) if layer == "bwrap" else protected.has_links
+    exposes = exposes or (layer == "none" and bool(protected.exposed))
     pid = 0
     try:
         argv = _keeper_argv(layer, bwrap, private.path, boundary, policy)
@@ -185,6 +184,7 @@ async def _launch(
             landlock_version=version,
             filtered=bool(filtered),
             exposes=exposes,
+            holds_home=bool(protected.exposed),
             holds_batten=is_below(os.path.realpath(_package()), writable),
             holds_system=any(map(holds_system, writable)),
             read_only=tuple(_named(path, boundary.root) for path in protected.kept),

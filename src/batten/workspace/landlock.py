@@ -65,7 +65,8 @@ def restrict_files(
     try:
         devices = [f"/dev/{name}" for name in _DEVICES]
         for path in [*writable, *devices]:
-            _allow(ruleset, path, (rights & ~_MAKE_DEVICE) | reading)
+            for part in _parts(path, hidden or []):
+                _allow(ruleset, part, (rights & ~_MAKE_DEVICE) | reading)
         if hidden:
             for path in [*_all_but(hidden), *(seen or ())]:
                 _allow(ruleset, path, reading)
@@ -75,6 +76,15 @@ def restrict_files(
         return version if restrict_to(ruleset) else 0
     finally:
         os.close(ruleset)
+
+
+def _parts(path: str, hidden: list[str]) -> list[str]:
+    """A path, or what is in it now without hidden paths: a right holds for all that is below. In
+    the folders that lead to a hidden path nothing new can then be made.
+    """
+    start = path.rstrip("/") + "/"
+    inside = [one for one in hidden if one.startswith(start)]
+    return [one for one in _all_but(inside) if one.startswith(start)] if inside else [path]
 
 
 def _all_but(hidden: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
 _READING = "reading every file that you can read"
 _LOCKS = "locks on files that you can read"
+_LEADING = "new files right in the folders that lead to Batten's home, which are in the workspace"
 _EXPOSED = "Batten's own files, which are in the workspace"
 _RUN_LATER = "files that other programs execute later, such as .git/hooks (each change is recorded)"
 _NEW_RUN_LATER = (
@@ -103,6 +104,7 @@ def describe(
     landlock_version: int,
     filtered: bool,
     exposes: bool = False,
+    holds_home: bool = False,
     holds_batten: bool = False,
     holds_system: bool = False,
     read_only: tuple[str, ...] = (),
@@ -110,8 +112,8 @@ def describe(
     """The sandbox as reported by the keeper.
 
     `filtered`: the filter of system calls is in force. `exposes`: hidden paths lie below
-    writable ones, and this layer cannot hide them. `holds_batten`, `holds_system`: so do Batten
-    itself and the programs of the system.
+    writable ones, and this layer cannot hide them. `holds_home`: it can, and they do.
+    `holds_batten`, `holds_system`: so do Batten itself and the programs of the system.
     """
     gaps = [_READING, *_gaps(layer, policy, landlock_version, filtered=filtered)]
     if exposes:
@@ -122,7 +124,9 @@ def describe(
         gaps.append("the system's own programs, which are in the workspace")
     if layer != "bwrap":
         layer = "landlock" if landlock_version else "none"
-    closed = _closed(layer, policy, landlock_version, filtered=filtered, exposes=exposes)
+    closed = [*_closed(layer, policy, landlock_version, filtered=filtered, exposes=exposes)]
+    if layer == "landlock" and holds_home:
+        closed.append(_LEADING)
     return Sandbox(layer, tuple(gaps), tuple(closed), read_only)
 
 

@@ -121,14 +121,10 @@ escaped(call(298 if X86 else 241, about, VICTIM, -1, -1, 0) >= 0)
 with open(os.environ["STATE"] + "/key", "w") as file:
     file.write("X")
 """,
-        gap="all of it under Landlock",
-        open_in=("landlock",),
     ),
     shell(
         "way to Batten's state in the workspace",
         'mv "$(dirname "$STATE")" moved; mkdir -p "$STATE"; echo X > "$STATE/key"',
-        "all of it under Landlock",
-        "landlock",
     ),
     never(
         "bubblewrap for the next start",
