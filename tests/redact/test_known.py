@@ -51,10 +51,12 @@ texts = st.lists(
 
 
 def plain_search(text: str, start: int) -> set[tuple[int, int]]:
-    """The same, value by value and place by place: without regard to case if they are long."""
+    """The same, value by value and place by place: without regard to case if they are long, and
+    without a zero before the first character, of UTF-16, which tells nothing.
+    """
     small = folded(text)
     return {
-        (place, place + len(value))
+        (place + value.startswith("\0"), place + len(value))
         for value in SPELLINGS
         for place in range(start, len(text))
         if small.startswith(folded(value), place)
@@ -88,7 +90,7 @@ def test_a_value_is_found_whatever_stands_between_its_characters_and_however_it_
             for before, after in pairwise(pieces)
         )
         if not is_cut and (len(value) >= 12 or noise not in ("\n", "\r\n")):
-            assert whole == "before <redacted> after"
+            assert whole.replace("\0", "") == "before <redacted> after"
         stream = StreamRedactor(redactor)
         size = data.draw(st.integers(1, 9))
         shown = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size))

@@ -26,7 +26,7 @@ from batten.journal.budget import Budget
 from batten.journal.filters import ArtifactFilters, FeedFilters, RunFilters, SessionFilters
 from batten.journal.receipt import Receipt
 from batten.journal.remains import Base
-from batten.journal.removal import Damage, Measuring, Removing
+from batten.journal.upkeep import Damage, Measuring, Removing
 
 
 class Stored(Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 
 from msgspec import Raw, Struct, json
 
@@ -145,9 +146,13 @@ def candidates(
                     yield end - 1, shapes
     data = b" " + text.encode("latin-1", "replace").translate(_AS_RUN)
     # The blank is one place before, so that a place in the data is that of a run in the text.
-    if data.find(_RUN_START) >= 0 or not (final or data.endswith(b" ")):
+    if data.find(_RUN_START) >= 0:
         yield from _words(text, start)
-        yield from _runs(text, data, start, at_beginning=at_beginning, guesses=guesses)
+    elif final or data.endswith(b" "):
+        return
+    else:  # only the last run, which may grow, can be one
+        yield from _words(text, max(start, data.rfind(b" ")))
+    yield from _runs(text, data, start, at_beginning=at_beginning, guesses=guesses)
 
 
 def _anchors(text: str, following: str) -> Iterator[str]:
@@ -206,7 +211,8 @@ def _words(text: str, start: int) -> Iterator[tuple[int, list[Shape]]]:
     pattern for all would stop at every fourth letter."""
     index = _index()
     if len(text) <= _SHORT:
-        small: Iterable[str] = index.facts.words
+        present = [words for first, words in index.words.items() if text.find(first, start) >= 0]
+        small: Iterable[str] = chain.from_iterable(present)
     else:
         small = [word for word in index.facts.words if word[0].islower()]
         for first, words in index.words.items():
@@ -295,18 +301,25 @@ def _is_random(head: str, *, may_be_letters: bool) -> bool:
     return may_be_letters or changes is not None
 
 
+def _has_sign_or_capital(value: str) -> bool:
+    """As every whole form has, and a digest has not."""
+    return not (value.isalnum() and value.islower())
+
+
 def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
     def accept(opening: re.Match[str], head: str, _after: str) -> bool:
         value = opening["first"] + head.rstrip(".:")
         if not _SHORTEST_RUN <= len(value) < _LONGEST_RUN or not compiled("[0-9]").search(value):
             return False
-        if len(value) >= _SHORTEST_ALONE and any(
-            compiled(one).fullmatch(value) for one in _index().facts.runs
+        if (
+            len(value) >= _SHORTEST_ALONE
+            and _has_sign_or_capital(value)
+            and any(compiled(one).fullmatch(value) for one in _index().facts.runs)
         ):
             return True
         earlier = before(opening).rpartition("\n")[2]
         words = compiled("[A-Z]?[a-z]+|[A-Z]+").findall(earlier)
-        if _near().starts.isdisjoint(word[:3].lower() for word in words):
+        if not words or _near().starts.isdisjoint(word[:3].lower() for word in words):
             return False
         folded = earlier.lower()
         if not guesses and compiled(_SECRET_WORDS).search(folded) is None:

@@ -57,9 +57,9 @@ class KnownValues:
             return spans, len(text)
         # What begins before this tail would be too long.
         tail = text[max(start, len(text) - _longest_span(self._longest)) :]
-        begun = self._beginning(tail, len(tail))
+        begun = self._beginning(view if tail == fresh else View(tail), len(tail))
         for whole in finished(tail):
-            begun = min(begun, self._beginning(whole, len(tail)))
+            begun = min(begun, self._beginning(View(whole), len(tail)))
         return spans, len(text) - len(tail) + begun
 
     def _found(self, text: str) -> Iterator[tuple[int, str]]:
@@ -76,10 +76,9 @@ class KnownValues:
             return True
         return without_noise(written) in self._exact[value]
 
-    def _beginning(self, text: str, end: int) -> int:
+    def _beginning(self, view: View, end: int) -> int:
         """The earliest place where a value may have begun that goes on behind the text; `end` if
         there is none."""
-        view = View(text)
         seen = view.text
         for place in range(max(0, len(seen) - self._longest + 1), len(seen)):
             if seen[place : place + _START] in self._starts and self._begins(seen[place:]):

@@ -73,6 +73,15 @@ _VARIABLES = {"KEY": True, "PWD": False}
 """Names with another meaning as a variable than as the key of a value."""
 
 
+def _between(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"_{word}_" for word in words)
+
+
+_HARMLESS_WORDS, _SECRET_WORDS = _between(_NOT_VALUES), _between(_WHOLE_PARTS)
+_LAST, _QUALIFIED = _between(_LAST_WORDS), _between(_QUALIFIED_WORDS)
+_NO_SECRET_KEYS = tuple(word + _LAST_PART for word in _NOT_KEYS)
+
+
 @cache
 def is_secret_name(name: str) -> bool:
     """Whether a variable, key or header of this name holds a secret."""
@@ -81,21 +90,21 @@ def is_secret_name(name: str) -> bool:
     spelled = _spelled(name[:200])
     between = f"_{spelled}_"
     # Not one pattern: compiling it takes longer than all names of a start.
-    if any(f"_{word}_" in between for word in _NOT_VALUES):
+    if any(word in between for word in _HARMLESS_WORDS):
         return False
     if "_TOKENS_" in between:
         return any(f"_{word}_" in between for word in _OWNED) and "_MAX_" not in between
     if any(part in spelled for part in _PARTS):
         return True
-    if any(f"_{word}_" in between for word in _WHOLE_PARTS):
+    if any(word in between for word in _SECRET_WORDS):
         return True
-    if between.endswith(tuple(f"_{word}_" for word in _LAST_WORDS)):
+    if between.endswith(_LAST):
         return True
-    if between.endswith(tuple(f"_{word}_" for word in _QUALIFIED_WORDS)):
+    if between.endswith(_QUALIFIED):
         return any(f"_{word}_" in between for word in _QUALIFIERS)
     if not spelled.endswith(_LAST_PART):
         return False
-    return not spelled.endswith(tuple(word + _LAST_PART for word in _NOT_KEYS))
+    return not spelled.endswith(_NO_SECRET_KEYS)
 
 
 def _spelled(name: str) -> str:

@@ -76,6 +76,8 @@ def folded(text: str) -> str:
 
 def without_noise(text: str) -> str:
     """The text without what terminals do not show; lines stay."""
+    if text.isascii() and not ("\x1b" in text or "\\" in text or "\b" in text or "\0" in text):
+        return text  # as nearly every piece of a stream
     noise = _noise(text)
     return compiled(noise).sub("", text) if noise else text
 
@@ -93,6 +95,9 @@ def _noise(text: str) -> str:
 
 def finished(text: str) -> set[str]:
     """The text without ends that may belong to what stands between two characters."""
+    last = text[-_LONGEST_UNFINISHED:]
+    if not (last.endswith(("_", "\r")) or "\x1b" in last or "\\" in last or "\b" in last):
+        return set()  # as nearly every piece of a stream
     tail = compiled(_UNFINISHED).search(text, max(0, len(text) - _LONGEST_UNFINISHED))
     if tail is None:
         return set()

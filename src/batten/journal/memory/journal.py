@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from batten.contract.errors import NotFound
 from batten.contract.facts import Fact
@@ -35,18 +35,20 @@ from batten.journal.memory.bodies import SpoolWriter
 from batten.journal.memory.store import MemoryStore
 from batten.journal.pruned import KeptBase, Prefix
 from batten.journal.receipt import Receipt, Unheard, Waiter, is_told_by_state, lost, wake
-from batten.journal.removal import (
-    Bounds,
-    Damage,
-    Extent,
-    Grouping,
-    OldArtifact,
-    OnRemoved,
-    Removable,
-    Removal,
-    RemovalLimits,
-    UsageSum,
-)
+from batten.journal.upkeep import Damage
+
+if TYPE_CHECKING:
+    from batten.journal.removal import (
+        Bounds,
+        Extent,
+        Grouping,
+        OldArtifact,
+        OnRemoved,
+        Removable,
+        Removal,
+        RemovalLimits,
+        UsageSum,
+    )
 
 _INLINE_BYTES = 16 * 1024
 _ARTIFACT_BYTES = 2 * 1024**3
@@ -351,19 +353,19 @@ class MemoryJournal(JournalHandle):
             upkeep.delete_session(store, session_id, only_ended=only_ended)
         return 0
 
-    async def remove_sessions(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+    async def remove_sessions(self, limits: "RemovalLimits", on_removed: "OnRemoved") -> "Removal":
         with self._upkeep() as store:
             return upkeep.remove_sessions(store, limits, on_removed, is_plan=False)
 
-    async def plan_removal(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+    async def plan_removal(self, limits: "RemovalLimits", on_removed: "OnRemoved") -> "Removal":
         with self._upkeep() as store:
             return upkeep.remove_sessions(store, limits, on_removed, is_plan=True)
 
-    async def extent(self, one: Removable) -> Extent:
+    async def extent(self, one: "Removable") -> "Extent":
         with self._upkeep() as store:
             return upkeep.extent(store, one)
 
-    async def old_runs(self, bounds: Bounds) -> AsyncGenerator[str, None]:
+    async def old_runs(self, bounds: "Bounds") -> AsyncGenerator[str, None]:
         with self._upkeep() as store:
             found = upkeep.old_runs(store, bounds)
         while True:
@@ -373,7 +375,7 @@ class MemoryJournal(JournalHandle):
                 return
             yield name
 
-    async def old_artifacts(self, bounds: Bounds) -> list[OldArtifact]:
+    async def old_artifacts(self, bounds: "Bounds") -> "list[OldArtifact]":
         with self._upkeep() as store:
             return upkeep.old_artifacts(store, bounds)
 
@@ -385,7 +387,7 @@ class MemoryJournal(JournalHandle):
         with self._upkeep() as store:
             upkeep.drop_bodies(store)
 
-    async def usage(self, by: Grouping, since: str | None, until: str | None) -> list[UsageSum]:
+    async def usage(self, by: "Grouping", since: str | None, until: str | None) -> "list[UsageSum]":
         with self._upkeep() as store:
             return upkeep.usage(store, by, since, until)
 

@@ -8,8 +8,8 @@ from batten.contract.envelope import decode
 from batten.contract.errors import BattenError
 from batten.journal.appending import first_hash
 from batten.journal.memory.store import MemoryStore, RunIndex
-from batten.journal.removal import Damage
 from batten.journal.rows import Changes, FactContext, RunFold, fold
+from batten.journal.upkeep import Damage
 
 _PAGE = 1024
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.journal.contract import Body
-from batten.journal.durable import sync
 from batten.journal.sqlite.faults import faults_typed
 
 INLINE_BYTES = 16 * 1024
@@ -143,6 +142,8 @@ class FileWriter:
 
     def _name(self, path: str) -> None:
         """Rename the file to its digest, durably. An equal body may exist already."""
+        from batten.journal.durable import sync  # few runs have a body for a file
+
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.facts.artifact import ArtifactKind
@@ -27,18 +27,6 @@ from batten.journal.followers import FEED, PAGE, Followers, Wakeup, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.pruned import KeptBase
 from batten.journal.receipt import lost, wake
-from batten.journal.removal import (
-    Bounds,
-    Damage,
-    Extent,
-    Grouping,
-    OldArtifact,
-    OnRemoved,
-    Removable,
-    Removal,
-    RemovalLimits,
-    UsageSum,
-)
 from batten.journal.sqlite import pruning
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
@@ -51,6 +39,20 @@ from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.schema import connect, keep_private, open_for_reading, prepare
 from batten.journal.sqlite.writer import Writer
+from batten.journal.upkeep import Damage
+
+if TYPE_CHECKING:
+    from batten.journal.removal import (
+        Bounds,
+        Extent,
+        Grouping,
+        OldArtifact,
+        OnRemoved,
+        Removable,
+        Removal,
+        RemovalLimits,
+        UsageSum,
+    )
 
 _NO_QUOTAS = Quotas()
 _A_SESSION_AND_ITS_RUN = 2
@@ -314,27 +316,27 @@ class SqliteJournal(JournalHandle):
 
         return await delete_session(self, session_id, only_ended=only_ended)
 
-    async def remove_sessions(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+    async def remove_sessions(self, limits: "RemovalLimits", on_removed: "OnRemoved") -> "Removal":
         from batten.journal.sqlite.upkeep import prune
 
         return await prune(self, limits, on_removed)
 
-    async def plan_removal(self, limits: RemovalLimits, on_removed: OnRemoved) -> Removal:
+    async def plan_removal(self, limits: "RemovalLimits", on_removed: "OnRemoved") -> "Removal":
         from batten.journal.sqlite.upkeep import plan
 
         return plan(self._read(), limits, on_removed)
 
-    async def extent(self, one: Removable) -> Extent:
+    async def extent(self, one: "Removable") -> "Extent":
         from batten.journal.sqlite.removing import extent
 
         return extent(self._read(), one)
 
-    def old_runs(self, bounds: Bounds) -> AsyncGenerator[str, None]:
+    def old_runs(self, bounds: "Bounds") -> AsyncGenerator[str, None]:
         from batten.journal.sqlite.retaining import old_runs
 
         return old_runs(self._read(), bounds)
 
-    async def old_artifacts(self, bounds: Bounds) -> list[OldArtifact]:
+    async def old_artifacts(self, bounds: "Bounds") -> "list[OldArtifact]":
         from batten.journal.sqlite.retaining import old_artifacts
 
         return old_artifacts(self._read(), bounds)
@@ -349,7 +351,7 @@ class SqliteJournal(JournalHandle):
 
         await compact(self, before_step)
 
-    async def usage(self, by: Grouping, since: str | None, until: str | None) -> list[UsageSum]:
+    async def usage(self, by: "Grouping", since: str | None, until: str | None) -> "list[UsageSum]":
         from batten.journal.sqlite.usage import usage
 
         return usage(self._read(), by, since, until)

@@ -13,11 +13,11 @@ from msgspec import Struct
 from batten.contract.errors import BattenError, NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.appending import first_hash
-from batten.journal.removal import Damage
 from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.doorbell import Doorbell
 from batten.journal.sqlite.refolding import STEP_TYPES, Refolded, Run, orphans, sessions_touched
+from batten.journal.upkeep import Damage
 
 _PAGE = 1024
 _ROWS = (

@@ -27,10 +27,10 @@ from msgspec.structs import replace
 from batten.contract.envelope import timestamp
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.ids import from_uuid, is_ulid, to_uuid
-from batten.journal.removal import Damage
 from batten.journal.sqlite.anchor import Anchor, move_anchor, read_anchor
 from batten.journal.sqlite.database import Database, connection
 from batten.journal.sqlite.faults import side_faults
+from batten.journal.upkeep import Damage
 from batten.journal.workers import is_dead, this_worker
 from batten.sinks.audit.derive import IMPORTED, TYPES, entry_of
 from batten.sinks.audit.entry import AuditEntry, NewEntry
