@@ -41,10 +41,12 @@ def written() -> str:
         rows = words if prefix[-1].isalnum() else prefixes
         known = rows.setdefault(prefix[-LONGEST_PREFIX:], [])
         known += [row] if row not in known else []
+    starts = sorted({start[0] for word in near if (start := re.match("[a-z]{1,3}", word))})
     sections = [
         f'"prefixes":{rows_of(prefixes)}',
         f'"words":{rows_of(words)}',
         f'"near":{rows_of(near)}',
+        f'"near_starts":{json.dumps(starts, separators=(",", ":"))}',
         f'"runs":{rows_of(sorted(runs))}',
     ]
     body = ",\n".join(sections)

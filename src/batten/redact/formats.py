@@ -82,6 +82,8 @@ class Facts(Struct, frozen=True):
     prefixes: dict[str, Raw]
     words: dict[str, Raw]
     near: Raw
+    near_starts: frozenset[str]
+    """The first letters of the words in `near`, up to three: the cheapest test."""
     runs: tuple[str, ...]
 
 
@@ -89,8 +91,6 @@ class _Index(Struct, frozen=True):
     facts: Facts
     endings: frozenset[str]
     """The last three characters of marks, and whole shorter ones: the cheapest test."""
-    last: dict[str, str]
-    """The characters before the last one of marks, as a class, by the last one."""
     lengths: tuple[int, ...]
     """Of marks that are no words."""
     words: dict[str, tuple[str, ...]]
@@ -104,29 +104,27 @@ def _index() -> _Index:
     words: dict[str, tuple[str, ...]] = {}
     for word in facts.words:
         words[word[0]] = (*words.get(word[0], ()), word)
-    last: dict[str, set[str]] = {anchor: set() for anchor in _ANCHORS}
-    for mark in facts.prefixes:
-        last[mark[-1]].update(mark[-2:-1] or _ALNUM)
     return _Index(
         facts,
         frozenset([mark[-3:] for mark in facts.prefixes]),
-        {anchor: re.escape("".join(sorted(those))) for anchor, those in last.items()},
         tuple(sorted(set(map(len, facts.prefixes)))),
         words,
     )
 
 
-class _Near(Struct, frozen=True):
-    patterns: dict[str, tuple[str, ...]]
-    starts: frozenset[str]
-    """The beginnings of the words that stand near tokens: the cheapest test."""
+@cache
+def _last() -> dict[str, str]:
+    """The characters before the last one of marks, as a class, by the last one."""
+    last: dict[str, set[str]] = {anchor: set() for anchor in _ANCHORS}
+    for mark in _index().facts.prefixes:
+        last[mark[-1]].update(mark[-2:-1] or _ALNUM)
+    return {anchor: re.escape("".join(sorted(those))) for anchor, those in last.items()}
 
 
 @cache
-def _near() -> _Near:
-    patterns = json.decode(_index().facts.near, type=dict[str, tuple[str, ...]])
-    first = compiled("[a-z]{1,3}").match
-    return _Near(patterns, frozenset(found[0] for word in patterns if (found := first(word))))
+def _near() -> dict[str, tuple[str, ...]]:
+    """The patterns of tokens near each word."""
+    return json.decode(_index().facts.near, type=dict[str, tuple[str, ...]])
 
 
 def candidates(
@@ -161,7 +159,7 @@ def _anchors(text: str, following: str) -> Iterator[str]:
     if len(text) <= _SHORT:
         yield f"[{_ANCHORS}]{following}"
     else:
-        last = _index().last
+        last = _last()
         for anchor in _ANCHORS:
             if anchor in text:
                 yield f"[{anchor}](?<=[{last[anchor]}][{anchor}]){following}"
@@ -319,7 +317,7 @@ def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
             return True
         earlier = before(opening).rpartition("\n")[2]
         words = compiled("[A-Z]?[a-z]+|[A-Z]+").findall(earlier)
-        if not words or _near().starts.isdisjoint(word[:3].lower() for word in words):
+        if not words or _index().facts.near_starts.isdisjoint(word[:3].lower() for word in words):
             return False
         folded = earlier.lower()
         if not guesses and compiled(_SECRET_WORDS).search(folded) is None:
@@ -328,7 +326,7 @@ def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
             return False
         return any(
             compiled(pattern).fullmatch(value)
-            for word, patterns in _near().patterns.items()
+            for word, patterns in _near().items()
             if word in folded
             for pattern in patterns
         )
