@@ -63,6 +63,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "watchfiles",
     # The interpreter's own.
     "bz2",
+    "ctypes",
     "dataclasses",
     "email",
     "http",

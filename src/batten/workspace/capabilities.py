@@ -1,9 +1,9 @@
 """What the processes of a sandbox may do beyond the files they reach.
 
-Root keeps the capabilities to own and install files, not those to mount or trace.
+Root keeps the capabilities to own and install files, not those to mount or trace. A run reads the
+table only, and does not wait for `ctypes`.
 """
 
-import ctypes
 import struct
 
 KEPT = {
@@ -28,6 +28,8 @@ def close_to_tracers() -> None:
 
     Forked processes stay protected; a program executed from here is not.
     """
+    import ctypes
+
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -38,6 +40,8 @@ def leave_no_core() -> None:
 
     A limit of 1 byte: with 0, the kernel still feeds a program that `core_pattern` names.
     """
+    import ctypes
+
     setrlimit = getattr(ctypes.CDLL(None), "setrlimit", None)
     if setrlimit is not None:
         setrlimit(_RLIMIT_CORE, struct.pack("=QQ", 1, 1))
@@ -49,6 +53,8 @@ def shed_capabilities() -> None:
     The bounding set is enough: every command is a new program, and a program run by root gets no
     more than the set allows.
     """
+    import ctypes
+
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         for number in range(_HIGHEST + 1):

@@ -1,10 +1,9 @@
 """The processes below this one: finds them in /proc, names them, kills them all.
 
-Runs inside the keeper, so it imports little. Needs /proc: that it cannot be read is an error, not
-the absence of processes.
+Runs inside the keeper, so it imports little; a run needs no `ctypes` of it. Needs /proc: that it
+cannot be read is an error, not the absence of processes.
 """
 
-import ctypes
 import os
 import select
 import struct
@@ -21,6 +20,8 @@ _SACRIFICE = 500
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent exits."""
+    import ctypes
+
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -48,6 +49,8 @@ def open_child_events() -> int | None:
     signalfd rather than the signal module, whose import costs a third of the keeper's start. The
     descriptor and the blocked mask also work in forked processes.
     """
+    import ctypes
+
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "signalfd"):
         return None
