@@ -389,7 +389,7 @@ def _serve(
         options.host = plane.host or _HOST
     if options.port is None:
         options.port = plane.port or _PORT
-    wants_token = why_token_is_wanted(base, options.workers)
+    wants_token = why_token_is_wanted(base)
     runtime = hosted_runtime(options, wants_token)
     opener = SessionOpener(base)
     make_home(opener.home)

@@ -20,15 +20,10 @@ def print_token(options: Namespace) -> int:
     return 0
 
 
-def why_token_is_wanted(base: "SessionSpec", workers: int | None = None) -> str:
+def why_token_is_wanted(base: "SessionSpec") -> str:
     """Why not even the owner is served without the token: a command could connect as the owner.
     Empty if no command can, and without a sandbox too: a command that may do all that the owner
-    may can read the token as well. `workers`: how many the service itself starts, if that was said.
+    may can read the token as well. Commands of others are told by the mark of their network.
     """
-    if base.sandbox == "none":
-        return ""
-    if base.network:
-        return "its commands may use the network"
-    if workers == 0:
-        return "its workers, started by others, may let commands use the network"
-    return ""
+    is_reached = base.network and base.sandbox != "none"
+    return "its commands may use the network" if is_reached else ""

@@ -50,7 +50,7 @@ def connected(port: int) -> Any:
 
 def test_service_hosts_the_runtime_and_takes_it_along(tmp_path: Path) -> None:
     port = free_port()
-    with serving(tmp_path, "--port", "0", "--runtime-bind", f"127.0.0.1:{port}", "--open"):
+    with serving(tmp_path, "--port", "0", "--runtime-bind", f"127.0.0.1:{port}"):
         client = connected(port)
         session = sdk.DecisionSession(client)
         session.start(intent="hosted", participants=["lead"], ttl_ms=60_000)
