@@ -19,9 +19,9 @@ current_traceparent: ContextVar[str] = ContextVar("current_traceparent", default
 """The span that what is done now belongs to, for commands, hooks, tool servers and model calls.
 Empty while tracing is off."""
 
-_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_TRACEPARENT = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
 _MEMBER = r"[a-z0-9][a-z0-9_*/@-]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
-_TRACESTATE = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
+_TRACESTATE = rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}"
 _LONGEST = 512
 
 
@@ -43,7 +43,7 @@ class TraceParent(Struct, frozen=True):
 
 def parse_traceparent(text: str) -> TraceParent | None:
     """A `traceparent` as W3C spells it; None for anything else."""
-    found = _TRACEPARENT.fullmatch(text[:_LONGEST])
+    found = re.fullmatch(_TRACEPARENT, text[:_LONGEST])
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
         return None
     if not int(found[2], 16) or not int(found[3], 16):
@@ -54,7 +54,7 @@ def parse_traceparent(text: str) -> TraceParent | None:
 def tracestate_of(text: str) -> str:
     """A `tracestate` as W3C spells it; empty for anything else."""
     text = text.strip()
-    return text if len(text) <= _LONGEST and _TRACESTATE.fullmatch(text) else ""
+    return text if len(text) <= _LONGEST and re.fullmatch(_TRACESTATE, text) else ""
 
 
 def trace_of(run_id: str) -> str:

@@ -13,7 +13,7 @@ Spell = Callable[[Message], Iterable[dict[str, Any]]]
 
 _encoder = msgspec.json.Encoder()
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_NAME = r"[a-zA-Z0-9_-]{1,128}"
 
 
 def tool_name(name: str) -> str:
@@ -22,7 +22,7 @@ def tool_name(name: str) -> str:
     A model may call what no tool is named (`functions.bash`); providers would refuse the answer,
     and with it the rest of the conversation.
     """
-    return name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
+    return name if re.fullmatch(_NAME, name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
 
 
 class Spelling:

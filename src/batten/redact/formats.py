@@ -35,6 +35,7 @@ _NEXT = (
 """What follows a mark: digits, many letters, or changing case. Few names of ordinary text have
 those, so that no more is looked at."""
 _END = r"(?=[A-Za-z0-9_+/=.:-]{0,11}+\Z)"
+_FOLLOWING = f"(?:{_NEXT}|{_END})"
 _WORD_NEXT = r"(?:[A-Za-z0-9_+/-]{12}|[A-Za-z0-9_+/-]{0,11}\Z)"
 _ALNUM = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-"
 _SIGNED = r"[=:\"'>`][ \t]{0,4}$"
@@ -131,7 +132,7 @@ def candidates(
     text: str, start: int, *, at_beginning: bool, guesses: bool, final: bool
 ) -> Iterator[tuple[int, list[Shape]]]:
     """The places where a token may begin, with the shapes that may be there."""
-    for pattern in _anchors(text, _NEXT if final else f"(?:{_NEXT}|{_END})"):
+    for pattern in _anchors(text):
         for found in compiled(pattern).finditer(text, start):
             end, endings = found.end(), _index().endings
             if (
@@ -153,16 +154,16 @@ def candidates(
     yield from _runs(text, data, start, at_beginning=at_beginning, guesses=guesses)
 
 
-def _anchors(text: str, following: str) -> Iterator[str]:
+def _anchors(text: str) -> Iterator[str]:
     """Patterns of the ends of marks. A long text is searched for one after another, at memory
     speed; for a short one that would be more patterns to compile than text to search."""
     if len(text) <= _SHORT:
-        yield f"[{_ANCHORS}]{following}"
+        yield f"[{_ANCHORS}]{_FOLLOWING}"
     else:
         last = _last()
         for anchor in _ANCHORS:
             if anchor in text:
-                yield f"[{anchor}](?<=[{last[anchor]}][{anchor}]){following}"
+                yield f"[{anchor}](?<=[{last[anchor]}][{anchor}]){_FOLLOWING}"
 
 
 def _runs(
@@ -322,14 +323,13 @@ def _run(opening: str, reach: int, *, guesses: bool) -> Shape:
         folded = earlier.lower()
         if not guesses and compiled(_SECRET_WORDS).search(folded) is None:
             return False
-        if compiled(_NO_SECRET).search(earlier[-_LONGEST_NO_SECRET:]):
-            return False
-        return any(
+        has_form = any(
             compiled(pattern).fullmatch(value)
             for word, patterns in _near().items()
             if word in folded
             for pattern in patterns
         )
+        return has_form and not compiled(_NO_SECRET).search(earlier[-_LONGEST_NO_SECRET:])
 
     return Shape(opening, reach, _RUN_CLASS, accept, head=_LONGEST_RUN)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from batten.agent.rules.shell import HOLE, NAMES
 
-_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
+_TOKEN = r"(?s:\[!?\]?[^\]]*\]|.)"
 _PLAIN_TEXT = r"[A-Za-z0-9_./:=@%+, -]*"
 """What a wildcard stands for in a rule with operators of the shell: nothing that could be one."""
 _LONGEST = 4096
@@ -17,7 +17,7 @@ _LONGEST = 4096
 
 def tokens(glob: str) -> list[str]:
     """The parts of a pattern, each one character of text, or a wildcard."""
-    return _TOKEN.findall(glob)
+    return re.findall(_TOKEN, glob)
 
 
 def literal(glob: str) -> str | None:
